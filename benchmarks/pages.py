@@ -25,11 +25,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "lab" / "pages"))
 from browser import Page, chromium  # type: ignore[import-not-found]
 
 import fedroster
-from fedroster.catalogue import make_policy
 from fedroster.core.state import write_text_atomically
 from fedroster.lab.pages.log_page import View, page_of
-from fedroster.lab.pages.replay_page import replay_page
-from fedroster.lab.replay import replay
 from fedroster.lab.verdicts.reproduce import Order, reproduce
 
 RESULTS = Path(__file__).parent / "results" / "pages.md"
@@ -70,9 +67,7 @@ def made(folder: Path) -> dict[str, Path]:
     reproduce(Order("rbcs-f", range(3), ("3",), 40), found["reproduce"], command="reproduce")
     log = folder / "log"
     fedroster.simulate_many(["floor"], seeds=1, rounds=60, record=log)
-    found["replay"] = folder / "replay"
     history = fedroster.Log(log)
-    replay_page(history, replay(history, {"random": make_policy("random")}), found["replay"], command="replay")
     pages = {name: place / "report.html" for name, place in found.items()}
     for name, follows in (("log page", False), ("log page, followed", True)):
         pages[name] = folder / f"{name.replace(', ', '-').replace(' ', '-')}.html"

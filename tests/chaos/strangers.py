@@ -205,7 +205,7 @@ def _read(row: Row, home: Path, folder: Path, names: list[str], rng: random.Rand
     (own / "link.html").symlink_to(home / "outside" / "new.html")  # whose place the reader chose: it may be followed
     (own / "link.html").unlink()
     asked(row, home, own, "log", "page", folder, "--out", own / "page.html")
-    asked(row, home, own, "replay", folder, "--policy", "random", "--out", own / "replay")
+    asked(row, home, own, "replay", folder, "--policy", "random")
     rules = home / "rules.toml"
     lists = {key: rng.sample(names, rng.choice([1, 4])) for key in ("allow", "deny")}
     text = "".join(f"{key} = {_toml(value)}\n" for key, value in lists.items())

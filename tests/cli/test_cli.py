@@ -378,7 +378,7 @@ def test_a_task_takes_less_work_where_asked(tmp_path):
 
 def test_a_foreign_folder_is_not_drawn_again(tmp_path):
     again = ("compare", "--again", "--out", tmp_path)
-    fails(2, "settings.json' is not a readable JSON file", *again)
+    fails(2, "holds no comparison", *again)
     (tmp_path / "settings.json").write_text("{}")
     fails(2, "has no 'scenario'", *again)
     (tmp_path / "settings.json").write_text("[1]")

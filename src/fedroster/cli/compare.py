@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Competitors:
-    """Which policies are compared, and where."""
+class Asked:
+    """Which policies are compared, where, and what is trained and tested."""
 
     scenario: Annotated[
         list[str] | None,
@@ -75,35 +75,12 @@ class Competitors:
     ] = None
     set_: SetOption = None
 
-    def asked(self) -> list[str]:
-        """All policies that are named."""
-        from fedroster.lab.compare.line_up import split_policies
-
-        found: list[str] = []
-        for text in self.policy or ():
-            if not (names := split_policies(text)):
-                raise ConfigurationError(f"--policy is {text!r}; expected all, or names separated by commas")
-            found += names
-        return found
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What is trained and tested."""
-
-    against: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="POLICY",
-            help="Policy that the others are tested against; may be repeated. If not given, uniform random selection "
-            "and the policy in focus.",
-        ),
-    ] = None
     focus: Annotated[
         str | None,
         typer.Option(
             metavar="POLICY",
-            help="Policy that the pages are about. If not given, one of fedroster's own, or the first.",
+            help="Policy that the pages are about; the others are tested against it, and against random. If not given, "
+            "one of fedroster's own, or the first.",
         ),
     ] = None
     seeds: SeedsOption = "0-4"
@@ -130,12 +107,22 @@ class Measured:
     ] = False
     target: Annotated[float, typer.Option(help="Accuracy for the time to accuracy.")] = 0.9
 
+    def policies(self) -> list[str]:
+        """All policies that are named."""
+        from fedroster.lab.compare.line_up import split_policies
+
+        found: list[str] = []
+        for text in self.policy or ():
+            if not (names := split_policies(text)):
+                raise ConfigurationError(f"--policy is {text!r}; expected all, or names separated by commas")
+            found += names
+        return found
+
 
 @command()
 def compare(
     *,
-    competitors: Competitors,
-    measured: Measured,
+    asked: Asked,
     folder: Annotated[Path, typer.Option("--out", help="Folder.")] = Path("runs/compare"),
     again: Annotated[
         bool, typer.Option("--again", help="Play nothing: draw the pages of --out again from its tables.")
@@ -146,7 +133,7 @@ def compare(
 ) -> None:
     """Compare policies over seeds, with training on real data or without, and write a report."""
     if again:
-        if (competitors, measured) != (Competitors(), Measured()):
+        if asked != Asked():
             raise ConfigurationError("--again draws the tables of --out; expected no policies, scenarios or measures")
         from fedroster.lab.compare.overview import render
 
@@ -160,35 +147,35 @@ def compare(
     from fedroster.lab.task import Task
 
     check_folder(folder)
-    name = measured.task.casefold()
+    name = asked.task.casefold()
     if name != "none" and name not in TASKS:  # known before PyTorch is loaded
-        raise UnknownNameError.of("task", measured.task, [*TASKS, "none"])
+        raise UnknownNameError.of("task", asked.task, [*TASKS, "none"])
     how: dict[str, Any] = {
-        "coupling": measured.coupling,
-        "memory": measured.memory,
-        "free_places": measured.free_places,
+        "coupling": asked.coupling,
+        "memory": asked.memory,
+        "free_places": asked.free_places,
     }
-    how |= {"epochs": measured.epochs, "samples_per_client": measured.samples}
+    how |= {"epochs": asked.epochs, "samples_per_client": asked.samples}
     if name == "none" and any(how.values()):
         raise ConfigurationError(
             "--epochs, --samples, --coupling, --memory and --free-places are about training; expected a --task"
         )
-    task = None if name == "none" else Task(name, measured.partition, **how)
+    task = None if name == "none" else Task(name, asked.partition, **how)
     plan = functools.partial(
         line_up,
-        policies=competitors.asked(),
-        seeds=read_seeds(measured.seeds),
-        rounds=competitors.rounds,
+        policies=asked.policies(),
+        seeds=read_seeds(asked.seeds),
+        rounds=asked.rounds,
         task=task,
-        target_accuracy=measured.target,
-        without=competitors.without or (),
-        clients=competitors.clients,
-        beta=competitors.beta,
-        settings=parse_settings(competitors.set_ or []),
+        target_accuracy=asked.target,
+        without=asked.without or (),
+        clients=asked.clients,
+        beta=asked.beta,
+        settings=parse_settings(asked.set_ or []),
         command=this_command(),
     )
-    wanted = competitors.scenario or [DEFAULT_SCENARIO]
-    plans = line_ups(wanted, plan, focus=measured.focus or "", against=measured.against or ())
+    wanted = asked.scenario or [DEFAULT_SCENARIO]
+    plans = line_ups(wanted, plan, focus=asked.focus or "")
     is_one = len(wanted) == 1 and wanted != [ALL]
     for each in plans:
         each.check()

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -264,15 +263,7 @@ class LogWorld:
 
     def logged(self, wish: Wish) -> Tried:
         """What the log tells of itself."""
-        history, rounds = self.fit.history, []
-        for index, (first, last) in enumerate(
-            pairwise(np.searchsorted(history.round, np.arange(history.num_rounds + 1)).tolist())
-        ):
-            part, at_s = slice(first, last), float(history.at_s[index])
-            nothing = Exchanges(history.time_s[part], ~history.lost[part])
-            ended = float(history.lasted_s[index]), history.status[part]
-            rounds.append(PlayedRound(at_s, history.members[index], history.client[part], nothing, *ended))
-        return judged(self, wish, Setting(history.policy), [rounds])
+        return judged(self, wish, Setting(self.fit.history.policy), [self.fit.history.played])
 
 
 World: TypeAlias = ScenarioWorld | LogWorld

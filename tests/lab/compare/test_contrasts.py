@@ -9,18 +9,13 @@ import numpy as np
 import pytest
 
 from fedroster.catalogue import policies
-from fedroster.lab.compare.contrasts import against_of, contrasts_of, focus_of
-from fedroster.lab.compare.tables import LEAST_SERVED, ROUND_TIME, UPDATES, Settings
+from fedroster.lab.compare.contrasts import contrasts_of, focus_of
+from fedroster.lab.compare.tables import LEAST_SERVED, ROUND_TIME, UPDATES, Settings, named
 from fedroster.lab.statistics import LEVEL
 from fedroster.lab.verdicts.verdicts import judge
 
 FLAT = ["rbcs-f", "floor:beta=0.01", "random", "partial-pooling"]
 SERVERS = ["random", "cocs", "partial-pooling"]
-
-
-def test_by_default_against_random_and_the_policy_in_focus():
-    assert against_of(FLAT, [], "rbcs-f") == ("random", "rbcs-f")
-    assert against_of(["rbcs-f", "p3"], [], "p3") == ("p3",)
 
 
 def test_the_policy_in_focus_is_asked_for_or_ours_or_the_first():
@@ -33,14 +28,17 @@ def test_the_policy_in_focus_is_asked_for_or_ours_or_the_first():
     assert focus_of(["random"]) == "random"
 
 
-def test_against_is_a_text_or_a_name():
+def test_against_the_reference_and_the_policy_in_focus():
     policies = ["rbcs-f:V=5", "rbcs-f:V=20", "random"]
-    assert against_of(policies, ["rbcs-f:V=20", "random", "rbcs-f:V=20"], "") == ("rbcs-f:V=20", "random")
-    assert against_of(policies, ["rbcs-f"], "") == ("rbcs-f:V=5",)
-    assert against_of(policies, ["oort", "random"], "") == ("random",)
+    assert (named(policies, "rbcs-f:V=20"), named(policies, "rbcs-f"), named(policies, "oort")) == (
+        *policies[1::-1],
+        "",
+    )
+    assert dataclasses.replace(SETTINGS, policies=policies, focus="rbcs-f:V=5").against == ["random", "rbcs-f:V=5"]
+    assert SETTINGS.against == ["random", "a"]
 
 
-SETTINGS = Settings("rbcs-f/table-1", {}, ["a", "b"], range(5), 9, [], ["b"], "a", "", "", machine={})
+SETTINGS = Settings("rbcs-f/table-1", {}, ["a", "random"], range(5), 9, [], "a", "", "", machine={})
 
 
 def judged_in(measure, mine, theirs, **changes):
@@ -48,7 +46,7 @@ def judged_in(measure, mine, theirs, **changes):
     others = {one.name: np.ones(len(mine)) for one in SETTINGS.tested_measures if one != measure}
     values = {
         "a": {**others, measure.name: np.asarray(mine, float)},
-        "b": {**others, measure.name: np.asarray(theirs, float)},
+        "random": {**others, measure.name: np.asarray(theirs, float)},
     }
     settings = dataclasses.replace(SETTINGS, has_prices=measure == UPDATES, **changes)
     found = contrasts_of(values, settings)
@@ -57,10 +55,10 @@ def judged_in(measure, mine, theirs, **changes):
 
 def test_a_ratio_of_ratios_cancels():
     """Twice and half as fast are equal on average; and so is the reverse comparison the inverse."""
-    assert judged_in(ROUND_TIME, [2.0, 4.0], [4.0, 2.0])["b"].difference.mean == pytest.approx(1.0)
+    assert judged_in(ROUND_TIME, [2.0, 4.0], [4.0, 2.0])["random"].difference.mean == pytest.approx(1.0)
     found = judged_in(ROUND_TIME, 2.0 * SMALL, 3.0 + SMALL[::-1])
-    one, other = found["b"], found["a"]
-    assert (one.policy, other.policy) == ("a", "b")
+    one, other = found["random"], found["a"]
+    assert (one.policy, other.policy) == ("a", "random")
     assert one.difference.mean == pytest.approx(1.0 / other.difference.mean)
     assert one.difference.low == pytest.approx(1.0 / other.difference.high)
     assert (one.verdict, other.verdict) == ("better", "worse")
@@ -92,7 +90,7 @@ FINE = 2.0 + 0.0001 * np.array([1.0, -1.1, 0.3, 0.4, -0.9])
     ],
 )
 def test_in_whose_favour(measure, mine, theirs, verdict, text):
-    found = judged_in(measure, mine, theirs)["b"]
+    found = judged_in(measure, mine, theirs)["random"]
     assert found.verdict == verdict
     assert found.shown().replace("-0.0\n", "+0.0\n").startswith(text)
     assert found.row()["measure"] == measure.name
@@ -108,14 +106,14 @@ def test_in_whose_favour(measure, mine, theirs, verdict, text):
     ],
 )
 def test_nothing_is_tested_with_one_seed_or_without_numbers(mine, theirs):
-    assert judged_in(ROUND_TIME, mine, theirs)["b"] is None
+    assert judged_in(ROUND_TIME, mine, theirs)["random"] is None
 
 
 def test_one_page_is_one_family_and_its_headline_has_half_of_the_level():
     rng = np.random.default_rng(4)
     names = [measure.name for measure in SETTINGS.tested_measures]
     values = {text: {name: rng.uniform(1.0, 2.0, 6) for name in names} for text in ("random", "a", "b", "c")}
-    settings = dataclasses.replace(SETTINGS, policies=list(values), focus="a", against=["random", "a"])
+    settings = dataclasses.replace(SETTINGS, policies=list(values), focus="a")
     found = contrasts_of(values, settings)
     assert {base: {test.policy for test in tests} for base, tests in found.items()} == {
         "random": {"a", "b", "c"},

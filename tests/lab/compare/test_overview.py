@@ -45,10 +45,10 @@ def study(folder, **changes):
     policies = changes.pop("policies", WANTED)
     options = {name: changes.pop(name) for name in ("conditions", "progress") if name in changes}
     asked = {"seeds": [0, 1, 2], "command": "fedroster compare --scenario all"} | changes
-    sides = {name: asked.pop(name) for name in ("focus", "against") if name in asked}
+    focus = asked.pop("focus", "")
     wanted = asked.pop("scenarios", SCENARIOS)
     plan = functools.partial(line_up, policies=policies, rounds=6, **asked)
-    plans = line_ups(wanted, plan, must_run=False, **sides)
+    plans = line_ups(wanted, plan, must_run=False, focus=focus)
     found = compare_all(plans, folder, workers=1, **options)
     assert [one.settings.scenario for one in found] == [plan.scenario for plan in plans]
     return found
@@ -85,8 +85,7 @@ def test_a_folder_for_each_scenario_and_a_page_above(made):
     assert flat["machine"]["code"] == code()
     assert (flat["has_prices"], servers["has_prices"]) == (False, True)
     assert flat["read_together"] == servers["read_together"] == 2
-    assert flat["against"] == ["random", "floor"]
-    assert servers["against"] == ["random", "partial-pooling"]
+    assert (flat["focus"], servers["focus"]) == ("floor", "partial-pooling")
     assert set(servers["left_out"]) == {"floor", "rbcs-f:V=5"}
     page = (folder / "report.html").read_text()
     for name in SCENARIOS:  # each answer is that of the scenario's page
@@ -173,16 +172,6 @@ def test_folders_of_something_else_are_refused_and_left_alone(tmp_path):
     with pytest.raises(ConfigurationError, match="holds something else than comparisons in several scenarios"):
         study(tmp_path)
     assert contents(tmp_path) == before
-
-
-@pytest.mark.usefixtures("no_pictures")
-def test_against_may_take_part_in_one_of_them(tmp_path):
-    study(tmp_path, against=["floor", "oracle-p"])
-    flat, servers = (read_json(tmp_path / folder_of(name) / "settings.json")["against"] for name in SCENARIOS)
-    assert (flat, servers) == (["floor"], ["oracle-p"])
-    with pytest.raises(ConfigurationError, match="--against is 'oort', which does not take part"):
-        study(tmp_path / "other", against=["floor", "oort"])
-    assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.usefixtures("no_pictures")

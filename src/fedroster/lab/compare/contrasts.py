@@ -11,7 +11,7 @@ import numpy as np
 
 from fedroster import catalogue
 from fedroster.catalogue import REFERENCE
-from fedroster.lab.compare.tables import ACCURACY, GOT_BETA, LEAST_SERVED, Measure, Settings, Values
+from fedroster.lab.compare.tables import ACCURACY, GOT_BETA, LEAST_SERVED, Measure, Settings, Values, named
 from fedroster.lab.statistics import LEVEL, Interval
 from fedroster.lab.verdicts.verdicts import PART_OF_GAIN, PART_OF_TIME, POINT, Claim, Verdict, judge, part
 from fedroster.types import FloatArray
@@ -126,8 +126,9 @@ def contrasts_of(values: Values, settings: Settings) -> dict[str, list[Contrast]
     """All tests of a page, one family, by the policy that the others are tested against; none with one seed."""
     top = {(settings.focus, base_of(settings), measure) for measure in headline_measures(settings)}
     asked: dict[tuple[str, str, Measure], Claim] = {}
-    for base in dict.fromkeys((*settings.against, base_of(settings), settings.focus)):
-        for text, own in values.items() if base else ():
+    bases = list(filter(None, dict.fromkeys((*settings.against, base_of(settings)))))
+    for base in bases:
+        for text, own in values.items():
             for measure in settings.tested_measures if text != base else ():
                 if (base, text, measure) not in asked and (
                     claim := _claim(measure, own[measure.name], values[base][measure.name])
@@ -141,7 +142,6 @@ def contrasts_of(values: Values, settings: Settings) -> dict[str, list[Contrast]
     tests += [test.from_the_other_side() for test in tests]
     order = {text: place for place, text in enumerate(values)}
     tests.sort(key=lambda test: (order[test.policy], settings.tested_measures.index(test.measure)))
-    bases = dict.fromkeys((*settings.against, settings.focus))
     return {base: [test for test in tests if test.against == base] for base in bases}
 
 
@@ -149,21 +149,6 @@ def focus_of(policies: Sequence[str], wanted: str = "") -> str:
     """The policy whose page it is: ``wanted``, one of another package, one of ours, or the first but the reference."""
     theirs = (text for text in policies if not catalogue.find_policy(text).make.__module__.startswith("fedroster."))
     ours = [name for name, entry in catalogue.policies().items() if entry.is_ours]
-    others = (text for text in policies if _name(text) != REFERENCE)
+    others = (text for text in policies if text.partition(":")[0] != REFERENCE)
     found = (named(policies, wanted), *theirs, *(named(policies, name) for name in ours), *others)
     return next((text for text in found if text), policies[0])
-
-
-def against_of(policies: Sequence[str], wanted: Sequence[str], focus: str) -> tuple[str, ...]:
-    """What the others are tested against, where it takes part; if nothing is wanted, the reference and the focus."""
-    found = (named(policies, name) for name in wanted or (REFERENCE, focus))
-    return tuple(dict.fromkeys(text for text in found if text))
-
-
-def named(policies: Sequence[str], name: str) -> str:
-    """A policy by its text or, with whatever parameters, by its name; empty if there is none."""
-    return next((text for text in policies if text == name), next((t for t in policies if _name(t) == name), ""))
-
-
-def _name(text: str) -> str:
-    return text.partition(":")[0]

@@ -19,8 +19,8 @@ from fedroster.catalogue import (
     scenarios,
 )
 from fedroster.errors import ConfigurationError, InfeasibleError
-from fedroster.lab.compare.contrasts import against_of, focus_of, named
-from fedroster.lab.compare.tables import Settings
+from fedroster.lab.compare.contrasts import focus_of
+from fedroster.lab.compare.tables import Settings, named
 from fedroster.lab.task import Task
 from fedroster.lab.trials.trial import DEFAULT_RATE
 from fedroster.lab.verdicts.rehearsal import rehearse, why_not
@@ -72,7 +72,6 @@ def line_up(
     task: Task | None = None,
     target_accuracy: float = 0.9,
     focus: str | AnyPolicy = "",
-    against: Sequence[str | AnyPolicy] = (),
     without: Sequence[str] = (),
     clients: int | None = None,
     beta: float | None = None,
@@ -93,26 +92,25 @@ def line_up(
     that are given stay as they are.
 
     Args:
-        scenario: Name.
+        scenario: Name.  What is not said here is as in :func:`fedroster.compare`.
         policies: Policies or their texts; :data:`ALL` among them for the whole catalogue; empty for what the scenario's
             entry says, or for all policies.
-        seeds: Seeds, or how many: 0, 1, 2, ...
+        seeds: Seeds, or how many.
         rounds: T; None to choose it.
         task: What is trained; None for no training, where runs may be longer.
-        target_accuracy: For the time to accuracy, in (0, 1).
+        target_accuracy: For the time to accuracy.
         focus: Policy whose page it is (:func:`~fedroster.lab.compare.contrasts.focus_of`).
-        against: What the others are tested against (:func:`~fedroster.lab.compare.contrasts.against_of`).
         without: Names that ``all`` leaves out.
         clients: N; None for the scenario's.
-        beta: Rate that is owed to every client, in (0, 1]; None to choose it.
-        settings: Parameters of the scenario that are overridden, as text.
-        must_run: Whether it is an error if a policy that is named cannot run in the scenario, or a name of ``focus`` or
-            ``against`` does not take part; else they are left out, as those of ``all`` are.
-        command: The command that makes it again, for the pages.
+        beta: Rate that is owed to every client; None to choose it.
+        settings: Parameters of the scenario that are overridden.
+        must_run: Whether it is an error if a policy that is named cannot run in the scenario, or the one in focus does
+            not take part; else they are left out, as those of ``all`` are.
+        command: The command that makes it again.
 
     Raises:
         UnknownNameError: If there is no such scenario, policy or parameter.
-        ConfigurationError: If a value is out of its range, something is said twice, or a policy that must run cannot.
+        ConfigurationError: If a value is out of its range, or must_run is not met.
     """
     scenario, entry = scenario_text(scenario), find_scenario(scenario)
     asked = [text if text == ALL else policy_text(text) for text in policies] or _usual(entry, must_run)
@@ -140,10 +138,9 @@ def line_up(
             found.append(fitted)
     # "all" and a name again is no mistake: the name may come with other parameters.
     found = list(dict.fromkeys(found))
-    sides = [text if isinstance(text, str) else policy_text(text) for text in against]
     aspect = focus if isinstance(focus, str) else policy_text(focus)
     if must_run:
-        _check_sides(found, aspect, sides)
+        _check_focus(found, aspect)
     in_focus = focus_of(found, aspect) if found else ""
     return Settings(
         command=command,
@@ -157,7 +154,6 @@ def line_up(
         target_accuracy=target_accuracy,
         omniscient=[text for text in found if make_policy(text).omniscient],
         left_out=left_out,
-        against=list(against_of(found, sides, in_focus)),
         focus=in_focus,
         optimal=entry.optimal,
         yardstick=entry.yardstick,
@@ -165,12 +161,7 @@ def line_up(
 
 
 def line_ups(
-    wanted: Sequence[str],
-    plan: Callable[..., Settings],
-    *,
-    focus: str = "",
-    against: Sequence[str] = (),
-    must_run: bool | None = None,
+    wanted: Sequence[str], plan: Callable[..., Settings], *, focus: str = "", must_run: bool | None = None
 ) -> list[Settings]:
     """Decide what is compared in each scenario of :func:`scenarios_of`.
 
@@ -178,25 +169,20 @@ def line_ups(
         wanted: Scenarios, or "all".
         plan: :func:`line_up` with all that holds for every scenario.
         focus: Policy that the pages are about; it must take part in one of them.
-        against: What the others are tested against; so must these.
         must_run: Whether it is an error if a policy that is named cannot run in a scenario, or it is left out there;
             None for an error with one scenario.
     """
     strict = (len(wanted) == 1 and wanted[0] != ALL) if must_run is None else must_run
-    plans = [plan(scenario, must_run=strict, focus=focus, against=against) for scenario in scenarios_of(wanted)]
-    _check_sides((text for plan in plans for text in plan.policies), focus, against)
+    plans = [plan(scenario, must_run=strict, focus=focus) for scenario in scenarios_of(wanted)]
+    _check_focus((text for plan in plans for text in plan.policies), focus)
     return plans
 
 
-def _check_sides(policies: Iterable[str], focus: str, against: Iterable[str]) -> None:
-    """Refuse a policy in focus, or one to test against, that does not take part."""
+def _check_focus(policies: Iterable[str], focus: str) -> None:
+    """Refuse a policy in focus that does not take part."""
     known = list(dict.fromkeys(policies))
-    for option, names in (("--focus", [focus] if focus else []), ("--against", against)):
-        for name in names:
-            if not named(known, name):
-                raise ConfigurationError(
-                    f"{option} is {name!r}, which does not take part; expected one of {', '.join(known)}"
-                )
+    if focus and not named(known, focus):
+        raise ConfigurationError(f"--focus is {focus!r}, which does not take part; expected one of {', '.join(known)}")
 
 
 def _usual(entry: Entry, must_run: bool) -> list[str]:

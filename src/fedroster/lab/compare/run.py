@@ -47,7 +47,6 @@ def compare(
     task: str | Task | None = None,
     target_accuracy: float = 0.9,
     focus: str | AnyPolicy = "",
-    against: Sequence[str | AnyPolicy] = (),
     without: Sequence[str] = (),
     clients: int | None = None,
     beta: float | None = None,
@@ -70,8 +69,8 @@ def compare(
         rounds: Rounds T; None for the scenario's own number.
         task: What is trained, such as "digits"; None for no training.
         target_accuracy: For the time to accuracy, in (0, 1).
-        focus: Policy that the page is about; if empty, one of your own, else one of fedroster's, else the first.
-        against: Policies that the others are tested against; if empty, ``random`` and the policy in focus.
+        focus: Policy that the page is about; if empty, one of your own, else one of fedroster's, else the first.  The
+            others are tested against it, and against ``random``.
         without: Names that "all" leaves out.
         clients: Number of clients N; the cohort grows with them.  None for the scenario's.
         beta: Rate that is owed to every client, in (0, 1]; None to choose it.
@@ -107,7 +106,6 @@ def compare(
         task=Task(task) if isinstance(task, str) else task,
         target_accuracy=target_accuracy,
         focus=focus,
-        against=against,
         without=without,
         clients=clients,
         beta=beta,
@@ -179,7 +177,6 @@ def simulate_many(
         seeds=seeds,
         rounds=rounds,
         omniscient=[text for text in texts if make_policy(text).omniscient],
-        against=[texts[0]],
         focus=focus,
         optimal=entry.optimal,
         yardstick=entry.yardstick,

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from fedroster.catalogue import REFERENCE
 from fedroster.errors import ConfigurationError, InvalidInputError
 from fedroster.lab.pages.report import Table
 from fedroster.lab.statistics import mean_interval
@@ -48,7 +49,6 @@ class Settings:
         target_accuracy: For the time to accuracy, in (0, 1).
         omniscient: Policies that know what no server can know.
         left_out: Why a policy that was asked for, by its name or by ``all``, is not compared.
-        against: Policies that the others are tested against.
         focus: Policy that the page is about.
         optimal: Policy that the regret is measured against; empty for none.
         yardstick: Policy whose updates in time the others are given as a share of; empty for none.
@@ -63,7 +63,6 @@ class Settings:
     seeds: Sequence[int]
     rounds: int
     omniscient: Sequence[str]
-    against: Sequence[str]
     focus: str
     optimal: str
     yardstick: str
@@ -97,6 +96,11 @@ class Settings:
             for seed in self.seeds
             for policy in self.policies
         ]
+
+    @property
+    def against(self) -> list[str]:
+        """Policies that the others are tested against: the reference, where it takes part, and the one in focus."""
+        return list(filter(None, dict.fromkeys((named(self.policies, REFERENCE), self.focus))))
 
     @property
     def promises_rates(self) -> bool:
@@ -149,6 +153,12 @@ class Settings:
     def front_measure(self) -> Measure:
         """What stands against the least served in the picture of both."""
         return UPDATES if self.has_prices else ROUND_TIME
+
+
+def named(policies: Sequence[str], name: str) -> str:
+    """A policy by its text or, with whatever parameters, by its name; empty if there is none."""
+    by_name = (text for text in policies if text.partition(":")[0] == name)
+    return name if name in policies else next(by_name, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,10 +376,8 @@ def read_settings(folder: Path) -> Settings:
         raise InvalidInputError(f"{file}: {error}; expected what `fedroster compare` writes") from error
     if not settings.policies:
         raise InvalidInputError(f"{file}: policies are []; expected at least one")
-    if not {settings.focus, *settings.against} <= set(settings.policies):
-        raise InvalidInputError(
-            f"{file}: against is {settings.against} and focus {settings.focus!r}; expected some of {settings.policies}"
-        )
+    if settings.focus not in settings.policies:
+        raise InvalidInputError(f"{file}: focus is {settings.focus!r}; expected one of {settings.policies}")
     return settings
 
 

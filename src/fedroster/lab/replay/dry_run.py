@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,9 @@ import numpy as np
 
 from fedroster.lab.replay.history import History
 from fedroster.lab.replay.modelled import Fit, check_reach
+from fedroster.lab.replay.playing import PlayedRound
 from fedroster.lab.statistics import prediction_interval
-from fedroster.types import AnyPolicy, FloatArray, IntArray
+from fedroster.types import AnyPolicy, FloatArray
 
 _WORLDS = 10
 
@@ -52,36 +53,28 @@ def dry_run(history: History, policy: AnyPolicy, rules: Mapping[str, Any]) -> li
         FedrosterError: If the log or the policy cannot be played.
     """
     fit = Fit(history, draws=_WORLDS, seed=0)
-    end_s = float(history.at_s[-1] + history.lasted_s[-1])
-    lasted_s = history.lasted_s[history.chosen.any(axis=1)]
-    own = _waits(history.client, history.at_s[history.round], history.num_rounds, end_s)
-    found = [DryRun("the log itself", float(lasted_s.mean()), 1.0 - float(history.begun.mean()), *own)]
+    found = [DryRun("the log itself", *_numbers(history.played).tolist())]
     means = []
     for of, each in (("the log's rules, played", None), ("these rules, played", rules)):
-        rows = []
         played = [fit.play(policy, number, rules=each) for number in range(len(fit.worlds))]
         check_reach(played)
-        for rounds in (one.rounds for one in played):
-            clients = np.concatenate([one.chosen for one in rounds])
-            at_s = np.repeat([one.at_s for one in rounds], [one.chosen.shape[0] for one in rounds])
-            mean_s = float(np.mean([one.length_s for one in rounds if one.chosen.shape[0]] or [math.nan]))
-            waits = _waits(clients, at_s, len(rounds), rounds[-1].at_s + rounds[-1].length_s)
-            rows.append((mean_s, 1.0 - float(np.mean([one.begun for one in rounds])), *waits))
-        table = np.array(rows)
+        table = np.array([_numbers(one.rounds) for one in played])
         means.append(table[:, 0])
         ratio = means[-1] / means[0]
-        low, high = np.exp(prediction_interval(np.log(ratio)))
+        low, high = (np.exp(prediction_interval(np.log(ratio))) - 1.0).tolist()
         mean_s, not_begun, least, wait_s = table.mean(axis=0).tolist()
-        ends = float(low) - 1.0, float(high) - 1.0
-        found.append(DryRun(of, mean_s, not_begun, least, wait_s, float(ratio.mean()) - 1.0, ends))
+        found.append(DryRun(of, mean_s, not_begun, least, wait_s, float(ratio.mean()) - 1.0, (low, high)))
     return found
 
 
-def _waits(client: IntArray, at_s: FloatArray, rounds: int, end_s: float) -> tuple[float, float]:
-    """Least share of the rounds of the clients that took part, and the longest wait of one of them."""
-    least, longest_s = 1.0, 0.0
+def _numbers(rounds: Sequence[PlayedRound]) -> FloatArray:
+    """Of a run, what a dry run tells: mean length, share that did not begin, least share, longest wait."""
+    mean_s = np.mean([one.length_s for one in rounds if one.chosen.shape[0]] or [math.nan])
+    client = np.concatenate([one.chosen for one in rounds])
+    at_s = np.repeat([one.at_s for one in rounds], [one.chosen.shape[0] for one in rounds])
+    least, longest_s, end_s = 1.0, 0.0, rounds[-1].at_s + rounds[-1].length_s
     for each in np.unique(client):
         times_s = np.append(np.sort(at_s[client == each]), end_s)
         longest_s = max(longest_s, float(np.diff(times_s).max()))
-        least = min(least, (times_s.shape[0] - 1) / rounds)
-    return least, longest_s
+        least = min(least, (times_s.shape[0] - 1) / len(rounds))
+    return np.array([mean_s, 1.0 - np.mean([one.begun for one in rounds]), least, longest_s])

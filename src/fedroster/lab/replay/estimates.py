@@ -12,6 +12,7 @@ import numpy as np
 from fedroster.errors import FedrosterError, InvalidInputError
 from fedroster.lab.replay.history import History, read_history
 from fedroster.lab.replay.modelled import Fit, check_reach
+from fedroster.lab.replay.playing import PlayedRound
 from fedroster.parts import missing_signals
 from fedroster.record import Log
 from fedroster.types import AnyPolicy, FloatArray, IntArray, Status
@@ -42,7 +43,6 @@ class Estimate:
         low: Lower end of the 90 % interval; of what is logged, the number itself.
         high: Upper end.
         rounds: Rounds of the log.
-        effective_sample_size: Exchanges of the log that count for it; NaN if refused.
         refused: Why there is no estimate; None if there is one.
         lacks: What the policy learns from that a replay does not have, in words; empty for nothing.
     """
@@ -54,9 +54,16 @@ class Estimate:
     low: float
     high: float
     rounds: int
-    effective_sample_size: float
     refused: str | None = None
     lacks: tuple[str, ...] = ()
+
+    @property
+    def remark(self) -> str:
+        """Why there is no estimate, or from which signals the policy could not learn; empty for nothing to say."""
+        if self.refused is not None:
+            return self.refused
+        lacks = " and ".join(self.lacks)
+        return lacks and f"it learns from {lacks}, and a replay of this log has none"
 
 
 def replay(log: Log | History, policies: Mapping[str, AnyPolicy], *, seed: int = 0) -> list[Estimate]:
@@ -85,34 +92,36 @@ def replay(log: Log | History, policies: Mapping[str, AnyPolicy], *, seed: int =
     return found
 
 
-def _logged(history: History) -> list[Estimate]:
-    """What the log tells of itself."""
-    count = history.chosen.sum(axis=0)[history.members.any(axis=0)]
-    lasted_s = history.lasted_s[history.chosen.any(axis=1)]
-    values: dict[Measure, float] = {
-        "mean_round_time_s": float(lasted_s.mean()) if lasted_s.shape[0] else math.nan,
-        "min_participation_rate": float(count.min()) / history.num_rounds,
-        "deadline_misses": float(history.missed.sum()),
-    }
-    size = float(history.round.shape[0])
-    return [
-        Estimate(history.policy, "logged", measure, value, value, value, history.num_rounds, size)
-        for measure, value in values.items()
-    ]
-
-
-def _all_refused(name: str, rounds: int, reason: str) -> list[Estimate]:
-    nothing = math.nan, math.nan, math.nan, rounds, math.nan, reason
-    return [Estimate(name, "modelled", measure, *nothing) for measure in MEASURES]
-
-
 @dataclass(frozen=True, slots=True)
-class _InWorld:
-    """What came of a policy in one drawn world: mean time of a round, choices of each client, misses."""
+class _Run:
+    """What came of a policy: mean time of a round with a cohort, choices of each client, misses."""
 
     round_s: float
     chosen: IntArray
     missed: int
+
+    @classmethod
+    def of(cls, rounds: Sequence[PlayedRound], num_clients: int) -> _Run:
+        """Count it."""
+        chosen, status = (np.concatenate([getattr(one, name) for one in rounds]) for name in ("chosen", "status"))
+        lasted_s = [one.length_s for one in rounds if one.chosen.shape[0]]
+        missed = int(np.count_nonzero(status != Status.COMPLETED))
+        return cls(float(np.mean(lasted_s or [math.nan])), np.bincount(chosen, minlength=num_clients), missed)
+
+
+def _logged(history: History) -> list[Estimate]:
+    """What the log tells of itself."""
+    own = _Run.of(history.played, history.num_clients)
+    least = float(own.chosen[history.members.any(axis=0)].min()) / history.num_rounds
+    return [
+        Estimate(history.policy, "logged", measure, value, value, value, history.num_rounds)
+        for measure, value in zip(MEASURES, (own.round_s, least, float(own.missed)), strict=True)
+    ]
+
+
+def _all_refused(name: str, rounds: int, reason: str) -> list[Estimate]:
+    nothing = math.nan, math.nan, math.nan, rounds, reason
+    return [Estimate(name, "modelled", measure, *nothing) for measure in MEASURES]
 
 
 def _estimates(fit: Fit, name: str, policy: AnyPolicy) -> list[Estimate]:
@@ -122,15 +131,7 @@ def _estimates(fit: Fit, name: str, policy: AnyPolicy) -> list[Estimate]:
         check_reach(played)
     except FedrosterError as error:
         return _all_refused(name, history.num_rounds, str(error))
-    worlds = []
-    for one in played:
-        chosen = np.concatenate([round.chosen for round in one.rounds])
-        status = np.concatenate([round.status for round in one.rounds])
-        lasted_s = [round.length_s for round in one.rounds if round.chosen.shape[0]]
-        count = np.bincount(chosen, minlength=history.num_clients)
-        missed = int(np.count_nonzero(status != Status.COMPLETED))
-        worlds.append(_InWorld(float(np.mean(lasted_s or [0.0])), count, missed))
-    size = _informed_by(fit, worlds)
+    worlds = [_Run.of(one.rounds, history.num_clients) for one in played]
     values = {
         "mean_round_time_s": _time(fit, worlds),
         "min_participation_rate": _rate(history, worlds),
@@ -139,12 +140,11 @@ def _estimates(fit: Fit, name: str, policy: AnyPolicy) -> list[Estimate]:
     has = {"contexts": history.num_features > 0, "deadline": bool(np.isfinite(history.deadline_s).any())}
     lacks = missing_signals(policy, losses=False, **has)
     return [
-        Estimate(name, "modelled", measure, *values[measure], history.num_rounds, size, None, lacks)
-        for measure in MEASURES
+        Estimate(name, "modelled", measure, *values[measure], history.num_rounds, None, lacks) for measure in MEASURES
     ]
 
 
-def _time(fit: Fit, played: Sequence[_InWorld]) -> tuple[float, float, float]:
+def _time(fit: Fit, played: Sequence[_Run]) -> tuple[float, float, float]:
     """On a log scale; half of what the worlds were off for the log's rounds, which is taken off, widens the interval.
 
     A policy that learns measures a client again if it looked fast: such times err more often by much than as many
@@ -152,7 +152,7 @@ def _time(fit: Fit, played: Sequence[_InWorld]) -> tuple[float, float, float]:
     measured, and a quarter wider at all for what the model does not know (both found with some logs, shown with others:
     docs/explanation/replay.md).
     """
-    values = np.log(np.maximum([one.round_s for one in played], 1e-12))
+    values = np.log(np.maximum(np.nan_to_num([one.round_s for one in played]), 1e-12))
     middle = float(values.mean())
     half = _T * math.hypot(float(values.std(ddof=1)), 0.5 * fit.wrong)
     seldom = fit.measured < _SELDOM * fit.measured.sum() / np.count_nonzero(fit.history.members.any(axis=0))
@@ -161,7 +161,7 @@ def _time(fit: Fit, played: Sequence[_InWorld]) -> tuple[float, float, float]:
     return math.exp(middle), math.exp(middle - half), math.exp(middle + half)
 
 
-def _rate(history: History, played: Sequence[_InWorld]) -> tuple[float, float, float]:
+def _rate(history: History, played: Sequence[_Run]) -> tuple[float, float, float]:
     ever = history.members.any(axis=0)
     least = np.array([float(one.chosen[ever].min()) for one in played])
     middle, half = float(least.mean()), _T * float(least.std(ddof=1))
@@ -185,12 +185,3 @@ def _count(values: FloatArray, logged: int) -> tuple[float, float, float]:
     least = min(math.ceil(low - 0.5), math.floor(estimate))
     most = max(math.floor(high + 0.5), math.ceil(estimate))
     return estimate, float(max(least, 0)), float(most)
-
-
-def _informed_by(fit: Fit, played: Sequence[_InWorld]) -> float:
-    r"""How many measured times of the log tell of the policy's cohorts: :math:`(\sum_n w_n)^2 / \sum_n w_n^2 / k_n`.
-
-    w is how often the policy chooses a client, k how often the log measured it.
-    """
-    weight = np.mean([one.chosen for one in played], axis=0)
-    return float(weight.sum() ** 2 / max(float((weight**2 / np.maximum(fit.measured, 0.5)).sum()), 1e-300))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from fedroster import FailureRules
 from fedroster.errors import InvalidInputError
-from fedroster.lab.replay.playing import BARE
+from fedroster.lab.replay.playing import BARE, Exchanges, PlayedRound
 from fedroster.parts import ClientId, StatusArray
 from fedroster.record import OPEN, Header, Log, LoggedRound
 from fedroster.types import BoolArray, FloatArray, IntArray, Status
@@ -108,6 +109,23 @@ class History:
         """Exchanges without an answer, shape (exchanges,)."""
         lost: BoolArray = self.status >= Status.DROPPED
         return lost
+
+    @property
+    def played(self) -> list[PlayedRound]:
+        """The rounds as they would stand if they had been played again."""
+        ends = np.searchsorted(self.round, np.arange(self.num_rounds + 1))
+        return [
+            PlayedRound(
+                at_s=float(self.at_s[index]),
+                members=self.members[index],
+                chosen=self.client[first:last],
+                exchanges=Exchanges(self.time_s[first:last], ~self.lost[first:last]),
+                length_s=float(self.lasted_s[index]),
+                status=self.status[first:last],
+                begun=bool(self.begun[index]),
+            )
+            for index, (first, last) in enumerate(pairwise(ends.tolist()))
+        ]
 
     @property
     def chosen(self) -> BoolArray:

@@ -138,15 +138,6 @@ class PlayedRound:
     begun: bool = True
 
 
-class _WorldTime:
-    """Tells a selector the time of its world."""
-
-    now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
 def play(
     policy: AnyPolicy,
     world: Unfolding,
@@ -170,7 +161,7 @@ def play(
         ConfigurationError: If the policy needs what only a simulation has, or edge servers.
         InfeasibleError: If its promise cannot be kept for the first members.
     """
-    ending, clock = RoundEnd() if ending is None else ending, _WorldTime()
+    ending, now_s = RoundEnd() if ending is None else ending, [0.0]
     index_of = {client: index for index, client in enumerate(world.ids)}
     ids = np.array([*world.ids], object)
     here = np.zeros(ids.shape[0], np.bool_)
@@ -180,7 +171,7 @@ def play(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FairnessWarning)
         while (look := world.look()) is not None:
-            clock.now_s = look.at_s
+            now_s[0] = look.at_s
             if selector is None:
                 selector = Selector(
                     policy,
@@ -188,7 +179,7 @@ def play(
                     seed=seed,
                     clients=ids[look.members],
                     rules=Rules.from_table(look.rules),
-                    clock=clock,
+                    clock=lambda: now_s[0],
                     **options,
                 )
                 here, rules = look.members, dict(look.rules)
