@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -125,29 +126,36 @@ def plan(
             ]
         )
     else:
-        _print(found, sentence(found, wish), wish)
+        sys.stdout.write(plain(sentence(found)) + "\n\n")
+        _print(found, wish)
     if not found.tried[0].is_met:
         raise typer.Exit(1)
 
 
-def _print(found: Plan, said: str, wish: Wish) -> None:
-    """Print the answer, and the log's own numbers above those of settings."""
-    sys.stdout.write(plain(said) + "\n\n")
+def _print(found: Plan, wish: Wish) -> None:
+    """Print the log's own numbers above those of settings."""
+    from rich.text import Text
+
+    def within(value: float, ends: tuple[float, float], form: str) -> Text:
+        """A mean, and below it its interval where there is one."""
+        low, high = ends
+        return Text(f"{value:{form}}" + (f"\n{low:{form}} to {high:{form}}" if low < high else ""))
+
     columns = ["setting", "met", "least\nshare", f"{wish.share:.0%}\nunder, s", "mean\nround, s", "updates", "wasted"]
-    rows = [
+    rows: list[list[str | Text]] = [
         [
             str(each.setting) if each is not found.logged else f"the log: {each.setting}",
             f"{each.met}/{each.num_seeds}",
-            f"{each.least_share:.1%}",
-            f"{each.round_s:.3g}",
-            f"{each.mean_round_s:.3g}",
+            within(each.least_share, each.least_share_ends, ".1%"),
+            within(each.round_s, each.round_s_ends, ".3g"),
+            within(each.mean_round_s, each.mean_round_s_ends, ".3g"),
             f"{each.updates:.3g}",
             f"{each.wasted:.0%}",
         ]
-        for each in (*[found.logged] * (found.logged is not None), *found.tried[:8])
+        for each in (found.logged, *found.tried[:8])
         if each is not None
     ]
-    title = f"the best of {len(found.tried)} settings"
+    title = f"the best of {len(found.tried)} settings, with 90 % intervals"
     print_table(columns, rows, right=columns[1:], whole=columns[1:], title=title)
     if found.refused:
         setting, why = next(iter(found.refused.items()))
@@ -169,18 +177,12 @@ def _dry_run(history: History, rules: dict[str, Any], policies: list[str] | None
     if as_json:
         print_json([dataclasses.asdict(each) for each in found])
         return
-    _, before, after = found
-    low, high = after.slower_ends
-    sys.stdout.write(
-        f"Under these rules, not the log's, the length of a mean round changes by {after.slower:+.0%} ({low:+.0%} to "
-        f"{high:+.0%}), {after.not_begun:.1%} of the rounds cannot begin ({before.not_begun:.1%} before), and the "
-        f"longest wait of a client is {_span(after.longest_wait_s)} ({_span(before.longest_wait_s)} before).\n\n"
-    )
-    columns = ["under", "mean\nround, s", "not\nbegun", "lowest\nrate", "longest\nwait"]
+    columns = ["under", "mean\nround, s", "changed by", "not\nbegun", "lowest\nrate", "longest\nwait"]
     cells = [
         [
             each.of,
             f"{each.mean_round_s:.3g}",
+            "" if math.isnan(each.slower) else "{:+.0%} ({:+.0%} to {:+.0%})".format(each.slower, *each.slower_ends),
             f"{each.not_begun:.1%}",
             f"{each.least_rate:.1%}",
             _span(each.longest_wait_s),

@@ -431,29 +431,15 @@ def _of_logs(values: FloatArray, doubt: float) -> Ends:
     return low, high
 
 
-def sentence(found: Plan, wish: Wish) -> str:
+def sentence(found: Plan) -> str:
     """The answer in words."""
     best = found.tried[0]
-    share, *lengths = (
-        "" if math.isnan(low) else f" ({low:{form}} to {high:{form}})"
-        for (low, high), form in (
-            (best.least_share_ends, ".1%"),
-            (best.round_s_ends, ".3g"),
-            (best.mean_round_s_ends, ".3g"),
-        )
-    )
-    under_s, mean_s = f"{best.round_s:.3g} s{lengths[0]}", f"{best.mean_round_s:.3g} s{lengths[1]}"
-    got = (
-        f"each client's update is used in at least {best.least_share:.1%}{share} of the rounds, {wish.share:.0%} of "
-        f"the rounds end within {under_s}, and a mean round takes {mean_s} and uses {best.updates:.3g} updates; "
-        f"{best.wasted:.0%} of the clients' work is not used"
-    )
     held = f"{best.met} of {best.num_seeds} {found.trials} that had no say in the choice"
     if not math.isnan(best.chance):
         held += f"; a further run meets it with a probability of about {best.chance:.0%}"
     if best.is_met:
-        answer = f"{best.setting}: {got}. This held in {held}."
+        answer = f"{best.setting} meets the wish. This held in {held}."
     else:
         tried = f"None of the {len(found.tried)} settings that were tried meets the wish in nine of ten {found.trials}"
-        answer = f"{tried}. The nearest is {best.setting}: {got}. This met the wish in {held}."
+        answer = f"{tried}. The nearest is {best.setting}, which met it in {held}."
     return f"{answer} {found.remark}".strip()

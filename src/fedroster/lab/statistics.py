@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -98,6 +98,30 @@ def median_interval(values: Sequence[float] | FloatArray, *, confidence: float =
 def interval_of(values: Sequence[float] | FloatArray) -> Interval:
     """The mean's interval, or the median's where a value is infinite or NaN: a run that did not get there."""
     return mean_interval(values) if np.isfinite(values).all() else median_interval(values)
+
+
+Points: TypeAlias = Mapping[str, tuple[Interval, Interval]]
+"""By policy, a cost or a yield, and a share in percent of which more is better."""
+
+
+def pareto_front(points: Points, *, more_x: bool = False, aided: Collection[str] = ()) -> list[str]:
+    """Which policies no other beats, by the means: better in x and at least as good in y, or more of y for no worse x.
+
+    Args:
+        points: By policy.
+        more_x: Whether more of x is better.
+        aided: Policies that know the truth, which do not count.
+
+    Returns:
+        The policies, from the best x on.
+    """
+    found = {label: (-x.mean if more_x else x.mean, y.mean) for label, (x, y) in points.items() if label not in aided}
+    front = [
+        label
+        for label, (cost, good) in found.items()
+        if not any(c <= cost and g >= good and (c < cost or g > good) for c, g in found.values())
+    ]
+    return sorted(front, key=found.__getitem__)
 
 
 # -------------------------------------------------------------------- tests and the interval that inverts them

@@ -37,7 +37,9 @@ def contents(folder):
 @pytest.fixture
 def no_pictures(monkeypatch):
     """Pictures take longer than all the rest."""
-    monkeypatch.setattr(result, "picture", lambda figure, label, folder, name: Picture(label, "<svg/>", f"{name}.svg"))
+    monkeypatch.setattr(
+        result, "picture", lambda figure, label, folder, name, tab: Picture(label, "<svg/>", f"{name}.svg")
+    )
     monkeypatch.setattr("fedroster.lab.compare.figures.figures_of", lambda *_, **__: {})
 
 

@@ -123,7 +123,9 @@ def contents(folder):
 @pytest.fixture
 def no_pictures(monkeypatch):
     """Pictures take longer than all the rest."""
-    monkeypatch.setattr(module, "picture", lambda figure, label, folder, name: Picture(label, "<svg/>", f"{name}.svg"))
+    monkeypatch.setattr(
+        module, "picture", lambda figure, label, folder, name, tab: Picture(label, "<svg/>", f"{name}.svg")
+    )
 
 
 # -------------------------------------------------------------------- from tables to the page

@@ -17,8 +17,8 @@ import vl_convert
 from fedroster.lab.pages import charts
 from fedroster.lab.pages.charts import Axes, Curve, by_column, data_of, intervals, lines, panels, svg_of
 from fedroster.lab.pages.looks import in_order
-from fedroster.lab.pages.pareto import pareto_figure, pareto_front
-from fedroster.lab.statistics import Interval
+from fedroster.lab.pages.pareto import pareto_figure
+from fedroster.lab.statistics import Interval, pareto_front
 
 X = np.arange(1.0, 501.0)
 NASTY = r"A & B < C $x_$ \frac{1}{2}"

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from fedroster.catalogue import policies
-from fedroster.lab.pages.charts import MANY
-from fedroster.lab.pages.looks import PALETTE, Look, contrast, in_order, look, looks_of
+from fedroster.lab.pages.looks import MANY, PALETTE, Look, contrast, in_order, look, looks_of
 from fedroster.lab.papers.cocs.figures import LABELS as HIERARCHICAL
 from fedroster.lab.papers.rbcs_f.figures import FIGURE_POLICIES
 

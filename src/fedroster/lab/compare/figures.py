@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
 
 import numpy as np
 
 from fedroster.catalogue import REFERENCE
 from fedroster.lab.compare.tables import (
-    LEAST_SERVED,
     ROUND_TIME,
     TIME_TO_TARGET,
     UPDATES,
@@ -17,16 +15,14 @@ from fedroster.lab.compare.tables import (
     Runs,
     Settings,
     Values,
+    points_of,
 )
-from fedroster.lab.pages.charts import MANY, Axes, Curve, Figure, lines
-from fedroster.lab.pages.looks import look
-from fedroster.lab.pages.pareto import Points, pareto_figure
-from fedroster.lab.statistics import band, mean_interval
+from fedroster.lab.pages.charts import Axes, Curve, Figure, lines
+from fedroster.lab.pages.looks import MANY, look
+from fedroster.lab.pages.pareto import pareto_figure
+from fedroster.lab.statistics import band
 from fedroster.lab.trials.accuracy import step_function
 from fedroster.types import FloatArray
-
-Drawn: TypeAlias = tuple[Figure, str]
-"""A figure and what it shows."""
 
 _QUANTILES = 201  # points of a line over all clients
 _WINDOWS = 20  # of a course of counts: single rounds are noisy
@@ -42,7 +38,7 @@ _LABELS = {
 }
 
 
-def figures_of(runs: Mapping[str, Runs], values: Values, settings: Settings) -> dict[str, Drawn]:
+def figures_of(runs: Mapping[str, Runs], values: Values, settings: Settings) -> dict[str, Figure]:
     """All figures of a comparison, by the name of their file."""
     figures = dict([_pareto(values, settings, settings.front_measure)])
     if settings.task is not None:
@@ -64,24 +60,12 @@ def figures_of(runs: Mapping[str, Runs], values: Values, settings: Settings) -> 
     return figures
 
 
-def points_of(values: Values, measure: Measure) -> Points:
-    """Every policy that has the measure with every seed, between it and how the least served fare."""
-    return {
-        text: (mean_interval(own[measure.name]), mean_interval(100.0 * own[LEAST_SERVED.name]))
-        for text, own in values.items()
-        if np.isfinite(own[measure.name]).all()
-    }
-
-
-def _pareto(values: Values, settings: Settings, measure: Measure) -> tuple[str, Drawn]:
+def _pareto(values: Values, settings: Settings, measure: Measure) -> tuple[str, Figure]:
     x_label, words, file = _LABELS[measure]
     title = words.format(target=settings.target_accuracy)
     y_label = "least served tenth: share of their available rounds in which they were chosen, %"
     points, more_x = points_of(values, measure), not measure.less
-    return file, (
-        pareto_figure(points, x_label, y_label, title=title, more_x=more_x, aided=settings.omniscient),
-        title,
-    )
+    return file, pareto_figure(points, x_label, y_label, title=title, more_x=more_x, aided=settings.omniscient)
 
 
 def _course(values: FloatArray, width: int = 1) -> Curve:
@@ -90,10 +74,10 @@ def _course(values: FloatArray, width: int = 1) -> Curve:
     return Curve(width * np.arange(1.0, values.shape[1] + 1), mean, np.maximum(low, 0.0), high)
 
 
-def _lines(title: str, curves: Mapping[str, Curve], axes: Axes, level: tuple[float, str] | None = None) -> Drawn:
+def _lines(title: str, curves: Mapping[str, Curve], axes: Axes, level: tuple[float, str] | None = None) -> Figure:
     """One picture, or a panel each where curves are many."""
     looks, apart = {text: look(text) for text in curves}, len(curves) > MANY
-    return lines(curves, axes, title=title, looks=looks, level=level, apart=apart, behind=REFERENCE), title
+    return lines(curves, axes, title=title, looks=looks, level=level, apart=apart, behind=REFERENCE)
 
 
 def _per_second(runs: Runs) -> Curve:
@@ -106,7 +90,7 @@ def _per_second(runs: Runs) -> Curve:
     return Curve(grid[known], *band(values[:, known]))
 
 
-def _updates(policies: Mapping[str, Runs], width: int) -> Drawn:
+def _updates(policies: Mapping[str, Runs], width: int) -> Figure:
     """How the number of updates in time grows while a policy learns: means over successive windows."""
     curves = {}
     for text, runs in policies.items():
@@ -117,7 +101,7 @@ def _updates(policies: Mapping[str, Runs], width: int) -> Drawn:
     return _lines(label, curves, Axes("round", "updates in time, a round"))
 
 
-def _participation(policies: Mapping[str, Runs], settings: Settings) -> Drawn:
+def _participation(policies: Mapping[str, Runs], settings: Settings) -> Figure:
     share = np.linspace(0.0, 1.0, _QUANTILES)
     curves = {}
     for text, runs in policies.items():

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Unpack
 
 from fedroster.errors import ConfigurationError, InvalidInputError
-from fedroster.lab.compare.page import details_of, headline_of
-from fedroster.lab.compare.result import Comparison
+from fedroster.lab.compare.result import Comparison, details_of
 from fedroster.lab.compare.run import Progress, held, play
 from fedroster.lab.compare.tables import Settings
 from fedroster.lab.pages.report import Report, Section, Table, write_page
@@ -82,7 +81,7 @@ def _write(folder: Path, found: Sequence[Comparison], names: Sequence[str]) -> N
     """Write the page above: what the page of each scenario begins with, and links to these."""
     settings = [one.settings for one in found]
     own = settings[0]
-    answers = [(one.settings.scenario, headline_of(one.values, one.settings, one.tests)[0]) for one in found]
+    answers = [(one.settings.scenario, one.headline()[0]) for one in found]
     first = {"scenarios": ", ".join(each.scenario for each in settings), "seeds": ", ".join(map(str, own.seeds))}
     pages = {
         f"{each.scenario}, {counted(len(each.policies), 'policy')}": name

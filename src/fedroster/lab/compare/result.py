@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 import polars as pl
 
+from fedroster.catalogue import REFERENCE, make_policy
 from fedroster.errors import InvalidInputError, UnknownNameError
-from fedroster.lab.compare.contrasts import COLUMNS, Contrast, contrasts_of
+from fedroster.lab.compare.contrasts import COLUMNS, TEST_NOTE, Contrast, base_of, contrasts_of, headline_measures
 from fedroster.lab.compare.tables import (
+    ACCURACY,
+    DECISION,
+    LEAST_SERVED,
+    ROUND_TIME,
+    UPDATES,
+    Measure,
     Runs,
     Settings,
     Values,
+    points_of,
     read_settings,
     runs_of,
     summary_of,
@@ -22,9 +32,22 @@ from fedroster.lab.compare.tables import (
     values_of,
     values_table,
 )
-from fedroster.lab.pages.report import as_html, latex_table, picture, write_page
+from fedroster.lab.pages.looks import MANY
+from fedroster.lab.pages.report import (
+    Number,
+    Picture,
+    Report,
+    Section,
+    Table,
+    as_html,
+    latex_table,
+    picture,
+    write_page,
+)
+from fedroster.lab.statistics import FEWEST, mean_interval, pareto_front
 from fedroster.lab.trials.store import read_table, write_json, write_table
-from fedroster.parts import counted, write_text_atomically
+from fedroster.parts import counted, wants_losses, write_text_atomically
+from fedroster.types import FloatArray
 
 if TYPE_CHECKING:
     from fedroster.lab.pages.charts import Figure
@@ -92,6 +115,40 @@ class Comparison:
         tests = (test for base in self.settings.against for test in self.tests[base])
         return pl.DataFrame([test.row() for test in tests], schema=COLUMNS)
 
+    def headline(self) -> tuple[str, list[Number]]:
+        """What the policy in focus does against the reference, in a sentence and three numbers; nothing without rivals.
+
+        If another that is shown to be better than the reference has a better mean, the sentence says at which price.
+        """
+        focus, base, front = self.settings.focus, base_of(self.settings), self.settings.front_measure
+        if not base:
+            return "", []
+        said, numbers = self._against(focus, base)
+        shown = [test for test in self.tests[base] if test.measure == front and test.verdict.startswith("better")]
+        found = {test.policy: test.difference.mean for test in shown if test.policy not in self.settings.omniscient}
+        best = (min if front.less else max)(found, key=found.__getitem__, default=focus)
+        if best != focus:
+            said += f"; {'fastest' if front.less else 'most updates'} is {self._against(best, base)[0]}"
+        if len(numbers) < 3:
+            cost = mean_interval(self.values[focus][DECISION.name])
+            numbers.append(Number(f"{1e3 * cost.mean:.2g} ms", "for a decision", "median over rounds, on this machine"))
+        return said, numbers
+
+    def _against(self, policy: str, base: str) -> tuple[str, list[Number]]:
+        """A policy against another, in words and numbers."""
+        shown = headline_measures(self.settings)
+        found = {test.measure: test for test in self.tests[base] if test.policy == policy}
+        numbers = [_number(one, self.values[policy], self.values[base], base, found.get(one)) for one in shown]
+        words = [_words(measure, found.get(measure), numbers[place]) for place, measure in enumerate(shown)]
+        words[0] += f" than {base}" if " % " in words[0] else f" against {base}"
+        return f"{policy}: {', '.join(filter(None, words))}", numbers
+
+    def front(self) -> list[str]:
+        """The policies of the best trade-offs by the means, the fastest or that with the most updates first."""
+        measure = self.settings.front_measure
+        points = points_of(self.values, measure)
+        return pareto_front(points, more_x=not measure.less, aided=self.settings.omniscient)
+
     def plot(self, name: str = "") -> Figure:
         """Draw a figure.
 
@@ -102,12 +159,15 @@ class Comparison:
         Raises:
             UnknownNameError: If there is no figure of that name; names those that there are.
         """
-        from fedroster.lab.compare.figures import figures_of  # loads Altair
-
-        figures = figures_of(self.runs, self.values, self.settings)
+        figures = self._figures()
         if name and name not in figures:
             raise UnknownNameError.of("figure", name, figures)
-        return figures[name or next(iter(figures))][0]
+        return figures[name or next(iter(figures))]
+
+    def _figures(self) -> dict[str, Figure]:
+        from fedroster.lab.compare.figures import figures_of  # loads Altair
+
+        return figures_of(self.runs, self.values, self.settings)
 
     def write(self, folder: Path) -> None:
         """Write what :meth:`read` reads."""
@@ -124,24 +184,20 @@ class Comparison:
         Returns:
             The page.
         """
-        from fedroster.lab.compare.figures import figures_of  # loads Altair
-        from fedroster.lab.compare.page import page_of
-
         path = Path(path)
         is_alone = path.suffix == ".html"
         folder = path.parent if is_alone else path
-        summary = self.summary()
-        pictures = {
-            name: picture(figure, label, None if is_alone else folder, name)
-            for name, (figure, label) in figures_of(self.runs, self.values, self.settings).items()
-        }
-        page = page_of(self.values, self.settings, summary, self.tests, pictures, self.clients["client"].n_unique())
         folder.mkdir(parents=True, exist_ok=True)
+        pictures = {
+            name: picture(figure, str(figure.description), None if is_alone else folder, name, _TABS.get(name, ""))
+            for name, figure in self._figures().items()
+        }
+        page = _page(self, pictures)
         if is_alone:
             write_text_atomically(path, as_html(page))
             return path
         write_table(self.frame, folder / "measures.csv")
-        write_table(summary, folder / "summary.csv")
+        write_table(self.summary(), folder / "summary.csv")
         write_table(self.contrasts(), folder / "contrasts.csv")
         write_page(page, folder)
         return folder / "report.html"
@@ -161,3 +217,185 @@ class Comparison:
             summary = self.summary()
             names = [one.name for one in self.settings.main_measures if one.name in summary.columns]
             return f"{self}\n{summary.select('policy', *names)}"
+
+
+# -------------------------------------------------------------------- the page
+
+_TABS = {
+    "pareto-round": "Time of a round",
+    "pareto-updates": "Updates",
+    "pareto-target": "Time to target",
+    "accuracy-per-round": "By round",
+    "accuracy-per-second": "By simulated time",
+}
+"""What tells figures of one section from each other."""
+
+
+def _page(found: Comparison, pictures: Mapping[str, Picture]) -> Report:
+    settings, policies = found.settings, found.settings.policies
+    first = {
+        "scenario": settings.scenario,
+        "overridden": ", ".join(f"{name}={value}" for name, value in settings.settings.items()) or "nothing",
+        "policies": ", ".join(policies),
+        "rounds": settings.rounds,
+        "seeds": ", ".join(map(str, settings.seeds)),
+        "beta": settings.rate,
+    }
+    headline, numbers = found.headline()
+    told = {settings.focus, settings.yardstick, *settings.against, *found.front()}
+    return Report(
+        f"Policies compared on {settings.scenario}",
+        list(_lead(found)),
+        list(_sections(found, pictures)),
+        settings.command,
+        details_of(first, settings.task, settings.machine),
+        str(settings.machine.get("fedroster", "")),
+        headline,
+        numbers,
+        [text for text in policies if text not in told] if len(policies) > MANY else [],
+    )
+
+
+def details_of(first: Mapping[str, Any], task: Mapping[str, Any] | None, machine: Mapping[str, Any]) -> dict[str, Any]:
+    """What the numbers of a page depend on."""
+    trained = {f"task: {name}": value for name, value in (task or {}).items() if value is not None}
+    return {**first, **trained, **machine}
+
+
+_BETTER_WORSE = {
+    ROUND_TIME: ("shorter rounds", "longer rounds"),
+    UPDATES: ("more updates in time", "fewer updates in time"),
+    LEAST_SERVED: ("fairer", "less fair"),
+    ACCURACY: ("more accurate", "less accurate"),
+}
+
+
+def _number(
+    measure: Measure, mine: Mapping[str, FloatArray], theirs: Mapping[str, FloatArray], base: str, test: Contrast | None
+) -> Number:
+    means = (float(mine[measure.name].mean()), float(theirs[measure.name].mean()))
+    unit = measure.heading.partition(", ")[2] or "a round"
+    note = " against ".join(f"{measure.scale * mean:.{measure.digits}f} {unit}" for mean in means) + f" of {base}"
+    if test is None:
+        size = means[0] / means[1] if measure.is_ratio and means[1] else means[0] - means[1]
+        word, tone = "not tested", ""
+    else:
+        size = test.difference.mean
+        word = ": ".join(filter(None, (test.verdict, test.needed)))
+        tone = "holds" if word.startswith("better") else "fails" if word.startswith("worse") else ""
+    value = f"{100.0 * (size - 1.0):+.0f} %" if measure.is_ratio else f"{100.0 * size:+.1f} points"
+    return Number(value.replace("-", "\u2212"), _named(measure), f"{note}; {word}", tone)
+
+
+def _named(measure: Measure) -> str:
+    """A measure in a word or two."""
+    return measure.tested.partition(", ")[0]
+
+
+def _words(measure: Measure, test: Contrast | None, number: Number) -> str:
+    if measure not in _BETTER_WORSE or (test is None and measure not in (ROUND_TIME, UPDATES)):
+        return ""
+    if test is None or test.verdict in ("alike", "undecided"):
+        return f"{_named(measure)} {'undecided' if test is None else test.verdict}"
+    size = f"{number.value[1:]} " if measure.is_ratio else ""
+    word = _BETTER_WORSE[measure][test.verdict.startswith("worse")]
+    return f"{size}{word}{' (small)' * test.verdict.endswith('small')}"
+
+
+def _lead(found: Comparison) -> Iterable[str]:
+    """What was played, and the best trade-offs."""
+    settings, policies, seeds = found.settings, found.settings.policies, counted(len(found.settings.seeds), "seed")
+    what = "Rounds without training" if settings.task is None else f"Federated training, task {settings.task['name']}"
+    if settings.task is not None:
+        what += ", with an update memory" * bool(settings.task.get("memory"))
+        what += ", in free places (a round is one choice)" * bool(settings.task.get("free_places"))
+    clients = counted(found.clients["client"].n_unique(), "client")
+    played = f"{counted(len(policies), 'policy')}, {clients}, {counted(settings.rounds, 'round')}, {seeds}"
+    yield f"{what}: {played}, scenario {settings.scenario}."
+    if len(settings.seeds) < FEWEST:
+        yield f"{seeds} can decide nothing, whatever comes out: take {FEWEST} or more."
+    if settings.task is None and (blind := [text for text in policies if wants_losses(make_policy(text))]):
+        yield f"These choose by losses, which there are none of without training, so blindly: {joined(blind)}."
+    if len(policies) > 1:
+        less = settings.front_measure.less
+        what, order = ("speed", "fastest") if less else ("updates in time", "most updates")
+        yield (
+            f"Best trade-offs between {what} and fairness, {order} first, by the means: {joined(found.front())}. "
+            "(Policies that know the truth are not counted.)"
+        )
+
+
+def _sections(found: Comparison, pictures: Mapping[str, Picture]) -> Iterable[Section]:
+    settings, values, summary = found.settings, found.values, found.summary()
+
+    def shown(*begins: str) -> list[Picture]:
+        return [picture for name, picture in pictures.items() if name.startswith(begins)]
+
+    missing = [t for t, own in values.items() if not np.isfinite(own.get("time_to_target_s", np.zeros(1))).all()]
+    grey = [f"Grey: {REFERENCE}."] if len(values) > MANY and REFERENCE in values else []
+    lacking = f"No point for the time to the target, as some seeds did not reach it: {joined(missing)}."
+    side = "right" if settings.has_prices else "left"
+    yield Section(
+        "Updates against fairness" if settings.has_prices else "Time against fairness",
+        text=[lacking] * bool(missing),
+        figures=shown("pareto"),
+        notes=[f"Up and {side} is better. Bars: 95 % intervals over seeds. Line: the Pareto front of the means."],
+    )
+    yield Section("Summary", table=summary_table(summary, settings.main_measures))
+    if settings.task is not None:
+        yield Section("Accuracy", figures=shown("accuracy"), notes=grey, folded=True)
+    for base in settings.against:
+        if tests := found.tests[base]:
+            note = (
+                f"Differences from {base} with the same seed. {TEST_NOTE} All numbers: `contrasts.csv`, which the "
+                "command below writes."
+            )
+            table = _tests_table(tests, settings.tested_measures)
+            yield Section(f"Against {base}", table=table, notes=[note], folded=True)
+    if settings.has_prices:
+        yield Section("Learning", figures=shown("updates"), notes=grey, folded=True)
+    owed = (
+        "The virtual queues (Huang et al. 2021, Eq. 6) and the rates are measured at beta = "
+        f"{settings.rate:g} for every policy, whether it keeps queues or not."
+    )
+    yield Section(
+        "Fairness",
+        text=[owed] * settings.promises_rates,
+        figures=shown("queues", "participation"),
+        table=summary_table(summary, settings.fairness_measures),
+        notes=grey,
+        folded=True,
+    )
+    if settings.left_out:
+        table = Table(("policy", "why"), list(settings.left_out.items()), text=("policy", "why"))
+        yield Section("Policies that are not compared", table=table, folded=True)
+    yield Section("How to read the tables", _notes(settings), folded=True)
+
+
+def _tests_table(tests: Sequence[Contrast], measures: Sequence[Measure]) -> Table:
+    """A row for each policy, a column for each measure."""
+    tested = [measure for measure in measures if any(test.measure == measure for test in tests)]
+    cells = {(test.policy, test.measure): test.shown() for test in tests}
+    rows = [
+        (policy, *(cells.get((policy, measure), "-") for measure in tested))
+        for policy in dict.fromkeys(test.policy for test in tests)
+    ]
+    return Table(("policy", *(measure.tested for measure in tested)), rows, text=("policy",))
+
+
+def _notes(settings: Settings) -> list[str]:
+    """What the columns of the summary mean."""
+    columns = (f"{one.heading.partition(', ')[0].capitalize()}: {one.about}." for one in settings.main_measures)
+    notes = [
+        " ".join(columns),
+        "Bands in figures, and numbers behind ± and in brackets, are 95 % intervals (Student's t over "
+        f"{counted(len(settings.seeds), 'seed')}). Every policy meets the same devices, partitions and first models.",
+    ]
+    if aided := [text for text in settings.policies if text in settings.omniscient]:
+        notes.append(f"Possible in a simulation only, because they know the network's true times: {joined(aided)}.")
+    return notes
+
+
+def joined(names: Sequence[str]) -> str:
+    """Names as a list in a sentence."""
+    return "".join(names) if len(names) < 2 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -14,7 +14,7 @@ import polars as pl
 from fedroster.catalogue import REFERENCE
 from fedroster.errors import ConfigurationError, InvalidInputError
 from fedroster.lab.pages.report import Table
-from fedroster.lab.statistics import mean_interval
+from fedroster.lab.statistics import Points, mean_interval
 from fedroster.lab.task import Task
 from fedroster.lab.trials.measures import LEAST_CHANCES, Participation, participation
 from fedroster.lab.trials.store import machine, read_json
@@ -333,6 +333,15 @@ def _shares(mine: FloatArray, theirs: FloatArray) -> FloatArray:
     shares = np.full(whole.shape[0], np.nan)
     np.divide(mine.sum(axis=1), whole, out=shares, where=whole > 0.0)
     return shares
+
+
+def points_of(values: Values, measure: Measure) -> Points:
+    """Every policy that has the measure with every seed, between it and how the least served fare."""
+    return {
+        text: (mean_interval(own[measure.name]), mean_interval(100.0 * own[LEAST_SERVED.name]))
+        for text, own in values.items()
+        if np.isfinite(own[measure.name]).all()
+    }
 
 
 def summary_of(values: Values, settings: Settings) -> pl.DataFrame:

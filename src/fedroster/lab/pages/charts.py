@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 import vl_convert
 
-from fedroster.lab.pages.looks import PALETTE, Look, in_order
+from fedroster.lab.pages.looks import MANY, PALETTE, Look, in_order
 from fedroster.lab.spreadsheet import as_csv
 from fedroster.lab.statistics import Interval
 from fedroster.parts import write_text_atomically
@@ -31,8 +31,6 @@ from fedroster.types import FloatArray
 Figure: TypeAlias = alt.LayerChart | alt.FacetChart | alt.ConcatChart
 
 WIDTH, HEIGHT = 560, 320  # of a panel that stands alone, pixels
-MANY = 8
-"""With more curves than colours, each gets a panel of its own."""
 
 _DASHES = {"-": [1, 0], "--": [7, 4], "-.": [8, 3, 2, 3], ":": [2, 3]}
 _POINTS = 100  # of a curve

@@ -22,6 +22,9 @@ LINES = ("-", "--", "-.", ":")
 # line the colours differ under three colour deficiencies, which a test computes.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B77F00", "#3D96CF", "#000000", "#8C6D31")
 
+MANY = len(PALETTE)
+"""With more curves than colours, each gets a panel of its own."""
+
 _LOOKS: Mapping[str, Look] = {
     "random": Look("#777777", "--"),
     "round-robin": Look("#777777", "-."),

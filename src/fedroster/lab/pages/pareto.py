@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TypeAlias
 
 import altair as alt
 import numpy as np
@@ -11,10 +10,7 @@ import numpy as np
 from fedroster.catalogue import REFERENCE
 from fedroster.lab.pages.charts import GREY, INK, WIDTH, Figure, colour_of, finished, rounded, table, tips
 from fedroster.lab.pages.looks import look
-from fedroster.lab.statistics import Interval
-
-Points: TypeAlias = Mapping[str, tuple[Interval, Interval]]
-"""By policy, a cost or a yield, and a share in percent of which more is better."""
+from fedroster.lab.statistics import Interval, Points, pareto_front
 
 # What the legend calls each kind, and its mark; the first kinds have labels before the others.
 _KINDS = {
@@ -25,26 +21,6 @@ _KINDS = {
     "beaten": "square",
 }
 _HEIGHT = 400.0  # pixels
-
-
-def pareto_front(points: Points, *, more_x: bool = False, aided: Collection[str] = ()) -> list[str]:
-    """Which policies no other beats, by the means: better in x and at least as good in y, or more of y for no worse x.
-
-    Args:
-        points: By policy.
-        more_x: Whether more of x is better.
-        aided: Policies that know the truth, which do not count.
-
-    Returns:
-        The policies, from the best x on.
-    """
-    found = {label: (-x.mean if more_x else x.mean, y.mean) for label, (x, y) in points.items() if label not in aided}
-    front = [
-        label
-        for label, (cost, good) in found.items()
-        if not any(c <= cost and g >= good and (c < cost or g > good) for c, g in found.values())
-    ]
-    return sorted(front, key=found.__getitem__)
 
 
 def pareto_figure(

@@ -120,7 +120,7 @@ class Report:
     hidden: Sequence[str] = ()
 
 
-def picture(figure: Figure, label: str, folder: Path | None, name: str) -> Picture:
+def picture(figure: Figure, label: str, folder: Path | None, name: str, tab: str = "") -> Picture:
     """Put a figure on the page, and as a file beside it where the page has a folder."""
     from fedroster.lab.pages.charts import by_column, csv_of, data_of, numbers_of, svg_of, told  # loads Altair
 
@@ -135,6 +135,7 @@ def picture(figure: Figure, label: str, folder: Path | None, name: str) -> Pictu
         svg,
         f"{name}.svg",
         by_column(spec),
+        tab=tab,
         told=told(frame),
         numbers=Table(*numbers_of(frame), ("panel", "label", "kind")),
         csv=csv_of(frame),

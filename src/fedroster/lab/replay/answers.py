@@ -200,11 +200,7 @@ def _worth(own: IntArray, exposure: FloatArray, rate: float, *, rng: Generator) 
 
 def expected(history: History, times: Times) -> FloatArray:
     """Means of all logged exchanges, shape (exchanges,), seconds."""
-    context = np.nan_to_num(history.features[history.round, history.client])
-    theta = times.coefficients[history.client]
-    mean = np.maximum(theta[:, 0] + np.einsum("kd,kd->k", theta[:, 1:], context), times.least_s)
-    found: FloatArray = mean * (times.level[history.round, history.client] if times.level.size > 1 else 1.0)
-    return found
+    return times.means(history.client, np.nan_to_num(history.features[history.round, history.client]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,7 +232,7 @@ class Drawn:
         """What becomes of the cohort: of clients that the log chose in this round, too, what became of them there."""
         history, world, index, now_s = self._history, self._world, self._index, self._now_s
         rng = self._rng
-        mean_s = world.times.means(chosen, self._features[chosen], index)
+        mean_s = world.times.means(chosen, self._features[chosen])
         ratio = world.times.scatter(chosen, rng.random(chosen.shape))
         lost_draw, over = rng.random(chosen.shape[0]), rng.random()
         time_s = self._scale * mean_s * ratio

@@ -1,15 +1,13 @@
-r"""Exchange times according to a log: draws from the posterior of a regression whose levels drift.
+r"""Exchange times according to a log: draws from the posterior of a regression.
 
-The time of client n in round t with context c (a leading 1 included) is taken to be
+The time of client n with context c (a leading 1 included) is taken to be
 
-.. math:: \tau_{t,n} = c_{t,n}^\top \theta_n \; g_{t,n} \; \epsilon_{t,n}, \qquad
+.. math:: \tau_{t,n} = c_{t,n}^\top \theta_n \; \epsilon_{t,n}, \qquad
     \theta_n \sim N(m, S), \qquad
-    g_{t,n} = 1 + \text{Ornstein-Uhlenbeck}(s, \ell), \qquad
     E\,\epsilon = 1
 
-with the scatter of each client as far as its own data supports one.  Coefficients, their mean and variance, the drift's
-size and length, and its course are drawn in turn, each given the others (Gibbs sampling); the shape of the scatter is
-that of the residuals under the drawn values.
+with the scatter of each client as far as its own data supports one.  Coefficients, their mean and variance are drawn in
+turn, each given the others (Gibbs sampling); the shape of the scatter is that of the residuals under the drawn values.
 """
 
 from __future__ import annotations
@@ -20,70 +18,13 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.lab.replay.history import History
-from fedroster.parts import njit
 from fedroster.types import FloatArray, IntArray
 
-_SIZES = (0.05, 0.1, 0.2, 0.35, 0.6)  # s: standard deviation of a level
-_LENGTHS = (25.0, 60.0, 150.0, 400.0)  # l: rounds after which a level is forgotten to 1/e
-_LEAST_LEVEL = 0.15
 _PRIOR_SPREAD = 0.12  # of a coefficient between clients alike, as a share of their mean time; worth a few clients
 _PRIOR_WIDTH = 1.0  # of a group's mean coefficients
 _GROUPS = 6  # of clients alike; those that are not needed stay empty
 _LEAST_MEAN = 0.02  # of the mean of all times: no client is expected to be faster
 _BURN_IN, _THIN = 25, 3
-_CLEAR_DRIFT = 4.0  # log-likelihood that drift must gain
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _log_likelihoods(client, round, value, variance, sizes, lengths, result):
-    """Log-likelihood of levels about 1 for each size and length; rows by client, then round, ascending."""
-    for a in range(sizes.shape[0]):
-        spread = sizes[a] * sizes[a]
-        for b in range(lengths.shape[0]):
-            total, mean, left = 0.0, 0.0, spread
-            for i in range(client.shape[0]):
-                if i == 0 or client[i] != client[i - 1]:
-                    mean, left = 0.0, spread
-                else:
-                    keep = np.exp(-(round[i] - round[i - 1]) / lengths[b])
-                    mean *= keep
-                    left = spread + keep * keep * (left - spread)
-                total_variance = left + variance[i]
-                error = value[i] - 1.0 - mean
-                total -= 0.5 * (np.log(total_variance) + error * error / total_variance)
-                gain = left / total_variance
-                mean += gain * error
-                left *= 1.0 - gain
-            result[a, b] = total
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _draw_levels(client, round, value, variance, spread, length, normal, level):
-    """Draw each client's course of levels given its observations: forward filter, backward sampling."""
-    num_rounds, num_clients = level.shape
-    keep = np.exp(-1.0 / length)
-    fresh = spread * (1.0 - keep * keep)
-    means, variances = np.empty(num_rounds), np.empty(num_rounds)
-    i = 0
-    for n in range(num_clients):
-        mean, left = 0.0, spread
-        for t in range(num_rounds):
-            if t > 0:
-                mean *= keep
-                left = keep * keep * left + fresh
-            while i < client.shape[0] and client[i] == n and round[i] == t:
-                gain = left / (left + variance[i])
-                mean += gain * (value[i] - 1.0 - mean)
-                left *= 1.0 - gain
-                i += 1
-            means[t], variances[t] = mean, left
-        drawn = means[num_rounds - 1] + np.sqrt(variances[num_rounds - 1]) * normal[num_rounds - 1, n]
-        level[num_rounds - 1, n] = 1.0 + drawn
-        for t in range(num_rounds - 2, -1, -1):
-            gain = variances[t] * keep / (keep * keep * variances[t] + fresh)
-            mean = means[t] + gain * (drawn - keep * means[t])
-            drawn = mean + np.sqrt(max(variances[t] * (1.0 - gain * keep), 0.0)) * normal[t, n]
-            level[t, n] = 1.0 + drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +33,6 @@ class Times:
 
     Attributes:
         coefficients: theta of each client, the constant first, shape (clients, 1 + D).
-        level: g, shape (rounds, clients); shape (1, 1) where nothing drifts.
         ratios: Scatter of the logged exchanges about their means, ascending, mean 1, shape (timed,).
         spread: How much wider each client scatters than all together, shape (clients,).
         ratio: Scatter of each timed exchange itself, in the log's order, shape (timed,).
@@ -100,18 +40,16 @@ class Times:
     """
 
     coefficients: FloatArray
-    level: FloatArray
     ratios: FloatArray
     spread: FloatArray
     ratio: FloatArray
     least_s: float
 
-    def means(self, client: IntArray, features: FloatArray, round: int) -> FloatArray:
-        """Expected times of some clients in a round, shape (k,), seconds."""
+    def means(self, client: IntArray, features: FloatArray) -> FloatArray:
+        """Expected times of some clients, shape (k,), seconds."""
         theta = self.coefficients[client]
         mean = theta[:, 0] + np.einsum("kd,kd->k", theta[:, 1:], features)
-        level = self.level[round, client] if self.level.size > 1 else 1.0
-        found: FloatArray = np.maximum(mean, self.least_s) * level
+        found: FloatArray = np.maximum(mean, self.least_s)
         return found
 
     def scatter(self, client: IntArray, uniform: FloatArray) -> FloatArray:
@@ -134,12 +72,8 @@ class _Sampler:
     def __init__(self, history: History, *, rng: Generator) -> None:
         self.history, self.rng = history, rng
         rows = np.flatnonzero(history.timed)
-        # By client, then round: as the filters want them.
-        self.order = np.lexsort((history.round[rows], history.client[rows]))
-        self.rows = rows[self.order]
-        self.client, self.round = history.client[self.rows], history.round[self.rows]
-        self.time_s = history.time_s[self.rows]
-        design = _design(history, self.rows)
+        self.client, self.time_s = history.client[rows], history.time_s[rows]
+        design = _design(history, rows)
         self.scale = np.maximum(np.abs(design).mean(axis=0), 1e-300)
         varies = np.append(True, design[:, 1:].std(axis=0) > 1e-9 * self.scale[1:])
         self.scale[~varies] = np.inf  # a constant column says what the constant says
@@ -164,26 +98,16 @@ class _Sampler:
         self.variance = np.tile((0.3 * self.mean_s) ** 2 * np.eye(width), (_GROUPS, 1, 1))
         self.weight = np.full(_GROUPS, 1.0 / _GROUPS)
         self.group = np.zeros(history.num_clients, np.int64)
-        self.level = np.ones((1, 1))
-        self.here = np.ones(self.rows.shape[0])
         self.sigma, self.spread = 0.5, np.ones(history.num_clients)
         self.means = usual[self.client]  # what the scatter is in proportion to
         for _ in range(_BURN_IN):
             self.step()
-        self.drifts = self._find_drift()
-        if self.drifts is not None:
-            for _ in range(_BURN_IN):
-                self.step()
 
     def step(self) -> None:
         """Draw everything once."""
         self._draw_coefficients()
         self._draw_population()
-        if self.drifts is not None:
-            self._draw_levels()
         self._draw_scatter()
-
-    drifts: FloatArray | None = None
 
     def _fitted(self, theta: FloatArray) -> FloatArray:
         return self._at_least(np.einsum("kd,kd->k", self.design, theta[self.client]))
@@ -201,7 +125,7 @@ class _Sampler:
         for group in range(_GROUPS):
             # Times scatter in proportion to the group's means: with a client's own, low ones would weigh more.
             noise = wide * self._at_least(self.design @ self.centre[group])
-            x, y = self.design * (self.here / noise)[:, None], self.time_s / noise
+            x, y = self.design / noise[:, None], self.time_s / noise
             data = np.empty((clients, width, width))
             right = np.empty((clients, width))
             for i in range(width):
@@ -249,48 +173,9 @@ class _Sampler:
             self.variance[group] = 0.5 * (variance + variance.T)
         self.weight = np.maximum(self.rng.dirichlet(total + 0.5), 1e-12)
 
-    def _find_drift(self) -> FloatArray | None:
-        """Probabilities of each size and length of drift; None where the log shows none.
-
-        The scatter is what is left of all variance, so that what scatters from round to round cannot pass for drift.
-        """
-        value = self.time_s / self._fitted(self.theta)
-        count = np.bincount(self.client, minlength=self.count.shape[0])
-        own = np.bincount(self.client, value, minlength=count.shape[0]) / np.maximum(count, 1)
-        value = value / np.maximum(own, 1e-9)[self.client]
-        total = (self.spread[self.client] ** 2) * float(((value - 1.0) ** 2 / self.spread[self.client] ** 2).mean())
-        found = np.full((len(_SIZES), len(_LENGTHS)), -np.inf)
-        for number, size in enumerate(_SIZES):
-            variance = total - size * size
-            if (variance > 0.1 * total).all():
-                row = np.empty((1, len(_LENGTHS)))
-                _log_likelihoods(self.client, self.round, value, variance, np.array([size]), np.array(_LENGTHS), row)
-                found[number] = row[0]
-        still = -0.5 * float((np.log(total) + (value - 1.0) ** 2 / total).sum())
-        if found.max() < still + _CLEAR_DRIFT:
-            return None
-        weight = np.exp(found - found.max())
-        result: FloatArray = weight / weight.sum()
-        return result
-
-    def _draw_levels(self) -> None:
-        assert self.drifts is not None
-        choice = int(self.rng.choice(self.drifts.size, p=self.drifts.ravel()))
-        size, length = _SIZES[choice // len(_LENGTHS)], _LENGTHS[choice % len(_LENGTHS)]
-        mean = self._fitted(self.theta)
-        variance = (self.sigma * self.spread[self.client] * self.means / mean) ** 2
-        self.level = np.empty((self.history.num_rounds, self.history.num_clients))
-        normal = self.rng.standard_normal(self.level.shape)
-        _draw_levels(self.client, self.round, self.time_s / mean, variance, size * size, length, normal, self.level)
-        # What all levels of a client have in common belongs to its coefficients.
-        common = np.clip(self.level.mean(axis=0), 0.2, 5.0)
-        self.level = np.maximum(self.level / common, _LEAST_LEVEL)
-        self.theta = np.where((self.count > 0)[:, None], self.theta * common[:, None], self.theta)
-        self.here = self.level[self.round, self.client]
-
     def _draw_scatter(self) -> None:
         """How far times scatter: all together, and each client's own share as far as data supports it."""
-        square = ((self.time_s - self._fitted(self.theta) * self.here) / self.means) ** 2
+        square = ((self.time_s - self._fitted(self.theta)) / self.means) ** 2
         total = float(square.mean())
         kurtosis = float((square**2).mean()) / max(total * total, 1e-300)
         # The log of a client's mean square has this variance by chance alone.
@@ -308,14 +193,11 @@ class _Sampler:
 
     def result(self) -> Times:
         """What is drawn now; the scatter's shape is filled in later."""
-        in_order = np.empty(self.time_s.shape[0])
-        in_order[self.order] = self.time_s / (self._fitted(self.theta) * self.here)
         return Times(
             coefficients=self.theta / self.scale,
-            level=self.level,
             ratios=np.ones(1),
             spread=self.spread,
-            ratio=in_order,
+            ratio=self.time_s / self._fitted(self.theta),
             least_s=_LEAST_MEAN * self.mean_s,
         )
 
