@@ -34,7 +34,7 @@ from fedroster.core.problem import Feedback, Outcome, RoundContext, Selection
 from fedroster.core.protocols import AnyPolicy, wants_losses
 from fedroster.core.state import pack, write_text_atomically
 from fedroster.core.streams import Streams
-from fedroster.lab.compare.line_up import ALL, line_up
+from fedroster.lab.compare.line_up import ALL, Asked, line_up
 from fedroster.lab.pages.charts import GREY, Figure, colour_of, dash_of, finished, table
 from fedroster.lab.pages.looks import Look, in_order
 from fedroster.lab.trials.store import write_table
@@ -190,18 +190,18 @@ def _with_losses(feedback: Feedback, streams: Streams) -> Feedback:
 
 def contenders(ladder: Ladder) -> tuple[list[str], dict[str, str]]:
     """Policies of the catalogue that can run on a ladder, and why the others cannot."""
-    found = line_up(ladder.scenario, [ALL], clients=ladder.sizes[0], settings=ladder.settings)
+    found = line_up(ladder.scenario, Asked([ALL], clients=ladder.sizes[0], settings=ladder.settings))
     names = [text.partition(":")[0] for text in found.policies]
     left_out = dict(found.left_out)
     if ladder is FLAT:  # what chooses among servers is measured where there are some
-        others = set(line_up(HIERARCHICAL.scenario, [ALL], settings=HIERARCHICAL.settings).policies) - {"random"}
+        others = set(line_up(HIERARCHICAL.scenario, Asked([ALL], settings=HIERARCHICAL.settings)).policies) - {"random"}
         left_out |= {name: "measured with 10 servers" for name in names if name in others}
         names = [name for name in names if name not in others]
     return names, left_out
 
 
 def _make(name: str, ladder: Ladder, num_clients: int) -> AnyPolicy:
-    (fitted,) = line_up(ladder.scenario, [name], clients=num_clients, settings=ladder.settings).policies
+    (fitted,) = line_up(ladder.scenario, Asked([name], clients=num_clients, settings=ladder.settings)).policies
     return make_policy(fitted)
 
 

@@ -17,7 +17,7 @@ from fedroster.catalogue import Entry, make_policy, make_scenario, parse_setting
 from fedroster.core.errors import ConfigurationError, FedrosterError, PluginWarning, UnknownNameError
 from fedroster.core.problem import Selection
 from fedroster.core.protocols import Stateless
-from fedroster.lab.compare.line_up import line_up
+from fedroster.lab.compare.line_up import Asked, line_up
 from fedroster.lab.task import Task
 from fedroster.lab.trials.store import read_json
 from fedroster.networks import FlatNetwork
@@ -267,7 +267,7 @@ def test_a_plug_ins_entry_says_what_commands_do_with_it(monkeypatch, tmp_path):
     )
     monkeypatch.setitem(scenarios(), "mine/small", entry)
     for is_trained, rounds in ((True, 7), (False, 9)):
-        found = line_up("mine/small", ["random"], task=Task() if is_trained else None)
+        found = line_up("mine/small", Asked(["random"], task=Task() if is_trained else None))
         assert (found.rounds, found.settings) == (rounds, {"num_clients": "12"})
     played = CliRunner().invoke(cli.app, ["simulate", "mine/small", "--rounds", "2", "--json"])
     assert [row["policy"] for row in json.loads(played.stdout)] == ["p3"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Wanted:
     """Which policies are compared, where, and what is trained and tested."""
 
     scenario: Annotated[
@@ -122,7 +121,7 @@ class Asked:
 @command()
 def compare(
     *,
-    asked: Asked,
+    asked: Wanted,
     folder: Annotated[Path, typer.Option("--out", help="Folder.")] = Path("runs/compare"),
     again: Annotated[
         bool, typer.Option("--again", help="Play nothing: draw the pages of --out again from its tables.")
@@ -133,7 +132,7 @@ def compare(
 ) -> None:
     """Compare policies over seeds, with training on real data or without, and write a report."""
     if again:
-        if asked != Asked():
+        if asked != Wanted():
             raise ConfigurationError("--again draws the tables of --out; expected no policies, scenarios or measures")
         from fedroster.lab.compare.overview import render
 
@@ -141,7 +140,7 @@ def compare(
         remark(f"report: {folder / 'report.html'}")
         return
     from fedroster.catalogue import DEFAULT_SCENARIO, TASKS, parse_settings
-    from fedroster.lab.compare.line_up import ALL, line_up, line_ups
+    from fedroster.lab.compare.line_up import ALL, Asked, line_ups
     from fedroster.lab.compare.overview import compare_all
     from fedroster.lab.compare.run import held, play
     from fedroster.lab.task import Task
@@ -160,27 +159,28 @@ def compare(
         raise ConfigurationError(
             "--epochs, --samples, --coupling, --memory and --free-places are about training; expected a --task"
         )
-    task = None if name == "none" else Task(name, asked.partition, **how)
-    plan = functools.partial(
-        line_up,
-        policies=asked.policies(),
-        seeds=read_seeds(asked.seeds),
-        rounds=asked.rounds,
-        task=task,
-        target_accuracy=asked.target,
-        without=asked.without or (),
-        clients=asked.clients,
-        beta=asked.beta,
-        settings=parse_settings(asked.set_ or []),
-        command=this_command(),
-    )
     wanted = asked.scenario or [DEFAULT_SCENARIO]
-    plans = line_ups(wanted, plan, focus=asked.focus or "")
+    plans = line_ups(
+        wanted,
+        Asked(
+            policies=asked.policies(),
+            seeds=read_seeds(asked.seeds),
+            rounds=asked.rounds,
+            task=None if name == "none" else Task(name, asked.partition, **how),
+            target_accuracy=asked.target,
+            focus=asked.focus or "",
+            without=asked.without or (),
+            clients=asked.clients,
+            beta=asked.beta,
+            settings=parse_settings(asked.set_ or []),
+            command=this_command(),
+        ),
+    )
     is_one = len(wanted) == 1 and wanted != [ALL]
     for each in plans:
         each.check()
     where: Where = {"workers": workplace.workers, "engine": workplace.open(), "conditions": training.conditions()}
-    what = "simulating" if task is None else "training"
+    what = "simulating" if name == "none" else "training"
     with interrupted(lambda: kept_runs(folder)), progress(what) as advance:
         if is_one:
             with held(folder):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fedroster.lab.planning import Plan, Wish
     from fedroster.lab.replay.history import History
     from fedroster.lab.replay.playing import Late
+    from fedroster.lab.statistics import Interval
 
 
 def _share(text: str, name: str) -> float:
@@ -117,12 +118,12 @@ def plan(
 
         trade_off_figure(found.tried, wish).save(out)
     if as_json:
-        rows = [("logged", each) for each in [found.logged] if each is not None]
-        rows += [("tried", each) for each in found.tried]
+        rows = [("logged", found.logged), *(("tried", each) for each in found.tried)]
         print_json(
             [
-                {"kind": kind} | dataclasses.asdict(each) | {"is_met": each.is_met, "chance": each.chance}
+                {"kind": kind} | dataclasses.asdict(each) | {"is_met": each.is_met}
                 for kind, each in rows
+                if each is not None
             ]
         )
     else:
@@ -136,19 +137,19 @@ def _print(found: Plan, wish: Wish) -> None:
     """Print the log's own numbers above those of settings."""
     from rich.text import Text
 
-    def within(value: float, ends: tuple[float, float], form: str) -> Text:
+    def within(found: Interval, form: str) -> Text:
         """A mean, and below it its interval where there is one."""
-        low, high = ends
-        return Text(f"{value:{form}}" + (f"\n{low:{form}} to {high:{form}}" if low < high else ""))
+        ends = f"\n{found.low:{form}} to {found.high:{form}}" if found.low < found.high else ""
+        return Text(f"{found.mean:{form}}{ends}")
 
     columns = ["setting", "met", "least\nshare", f"{wish.share:.0%}\nunder, s", "mean\nround, s", "updates", "wasted"]
     rows: list[list[str | Text]] = [
         [
             str(each.setting) if each is not found.logged else f"the log: {each.setting}",
             f"{each.met}/{each.num_seeds}",
-            within(each.least_share, each.least_share_ends, ".1%"),
-            within(each.round_s, each.round_s_ends, ".3g"),
-            within(each.mean_round_s, each.mean_round_s_ends, ".3g"),
+            within(each.least_share, ".1%"),
+            within(each.round_s, ".3g"),
+            within(each.mean_round_s, ".3g"),
             f"{each.updates:.3g}",
             f"{each.wasted:.0%}",
         ]

@@ -16,7 +16,7 @@ from fedroster.errors import ConfigurationError, InfeasibleError, InvalidInputEr
 from fedroster.lab.replay.history import History
 from fedroster.lab.replay.modelled import Fit, check_reach
 from fedroster.lab.replay.playing import Exchanges, Late, PlayedRound, RoundEnd, RoundStart, play
-from fedroster.lab.statistics import prediction_interval
+from fedroster.lab.statistics import Interval, prediction_interval
 from fedroster.parts import Parameters, Positive, Share, check_integer, check_number
 from fedroster.types import AnyEnvironment, FloatArray, IntArray, Selection, Status, Streams
 
@@ -43,9 +43,6 @@ SCREENED = 3
 
 _ROUNDING = 1.0 + 1e-9
 _MOST_CONFIRMED = 6  # settings that are played in the trials that count
-
-Ends: TypeAlias = tuple[float, float]
-"""Lower and upper end of a 90 % interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +87,8 @@ class Tried:
 
     Attributes:
         setting: The setting.
-        least_share: Least share of the rounds of its membership in which a client's update was used.
+        least_share: Least share of the rounds of its membership in which a client's update was used; ends of intervals
+            are NaN for a single trial.
         round_s: Length that the wished share of the rounds stayed under, seconds.
         mean_round_s: Mean length of a round, seconds.
         updates: Updates that a round used.
@@ -98,23 +96,17 @@ class Tried:
         met: Trials in which the wish was met.
         num_seeds: Trials that were played.
         chance: Probability that a further run meets it, by Student's t; NaN where nothing was confirmed.
-        least_share_ends: Interval of ``least_share``; NaN for a single trial.
-        round_s_ends: Interval of ``round_s``, likewise.
-        mean_round_s_ends: Interval of ``mean_round_s``, likewise.
     """
 
     setting: Setting
-    least_share: float
-    round_s: float
-    mean_round_s: float
+    least_share: Interval
+    round_s: Interval
+    mean_round_s: Interval
     updates: float
     wasted: float
     met: int
     num_seeds: int
-    chance: float
-    least_share_ends: Ends
-    round_s_ends: Ends
-    mean_round_s_ends: Ends
+    chance: float = math.nan
 
     @property
     def is_met(self) -> bool:
@@ -123,8 +115,8 @@ class Tried:
 
     def room(self, wish: Wish) -> float:
         """By which share the wish is exceeded, negative where it is missed: the lesser of share and length."""
-        share = self.least_share / wish.every_client - 1.0 if wish.every_client else math.inf
-        return min(share, 1.0 - self.round_s / wish.rounds_under_s)
+        share = self.least_share.mean / wish.every_client - 1.0 if wish.every_client else math.inf
+        return min(share, 1.0 - self.round_s.mean / wish.rounds_under_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +340,7 @@ def plan(
         screened.append(judged(world, wish, setting, played[key], ending=ending))
     if not screened:
         raise ConfigurationError(f"no setting can be tried: {next(reversed(refused.values()), 'no setting is left')}")
-    screened.sort(key=lambda each: (each.room(wish) < 0.0, -min(each.room(wish), 0.0), each.mean_round_s))
+    screened.sort(key=lambda each: (each.room(wish) < 0.0, -min(each.room(wish), 0.0), each.mean_round_s.mean))
     confirmed: list[Tried] = []
     room, rest = -math.inf, []
     for each in screened:
@@ -392,15 +384,21 @@ def judged(
     """What came of a setting in some runs; as if their rounds had ended otherwise, if ``ending`` is given."""
     table = np.array([_numbers(run, world.num_clients, wish, ending) for run in runs])
     met = (table[:, 0] >= wish.every_client) & (table[:, 1] <= wish.rounds_under_s)
-    low, high = prediction_interval(table[:, 0])
-    share_ends = (max(low, 0.0), min(high, 1.0)) if len(runs) > 1 else (low, high)
+    least, under, mean_s, updates, wasted = table.mean(axis=0).tolist()
     under_ends, mean_ends = (_of_logs(table[:, column], world.doubt) for column in (1, 2))
     longest_s = setting.deadline_s + world.overhead_s
     if table[:, 1].max() <= longest_s:  # no round waits longer
         under_ends = under_ends[0], min(under_ends[1], longest_s)
-    least, under, mean_s, updates, wasted = table.mean(axis=0).tolist()
-    counts = int(met.sum()), len(runs), math.nan
-    return Tried(setting, least, under, mean_s, updates, wasted, *counts, share_ends, under_ends, mean_ends)
+    return Tried(
+        setting,
+        Interval(least, *np.clip(prediction_interval(table[:, 0]), 0.0, 1.0).tolist()),
+        Interval(under, *under_ends),
+        Interval(mean_s, *mean_ends),
+        updates,
+        wasted,
+        int(met.sum()),
+        len(runs),
+    )
 
 
 def _numbers(rounds: Sequence[PlayedRound], num_clients: int, wish: Wish, ending: RoundEnd | None) -> tuple[float, ...]:
@@ -423,7 +421,7 @@ def _numbers(rounds: Sequence[PlayedRound], num_clients: int, wish: Wish, ending
     return least, under, float(np.mean(lengths or [math.inf])), float(used.sum()) / len(rounds), wasted
 
 
-def _of_logs(values: FloatArray, doubt: float) -> Ends:
+def _of_logs(values: FloatArray, doubt: float) -> tuple[float, float]:
     """Interval on a log scale."""
     if not np.isfinite(values).all():
         return math.nan, math.nan

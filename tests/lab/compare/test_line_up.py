@@ -20,8 +20,9 @@ from fedroster.lab.task import Task
 from fedroster.queues import check_rate
 
 
-def line_up(scenario, policies, *, is_trained=True, **options):
-    return module.line_up(scenario, policies, task=Task() if is_trained else None, **options)
+def line_up(scenario, policies, *, is_trained=True, must_run=True, **asked):
+    asked = module.Asked(policies, task=Task() if is_trained else None, **asked)
+    return module.line_up(scenario, asked, must_run=must_run)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import shutil
@@ -16,7 +15,7 @@ from fedroster.catalogue import scenarios
 from fedroster.core.errors import ConfigurationError, InvalidInputError, PausedError, UnknownNameError
 from fedroster.core.sources import code
 from fedroster.lab.compare import result
-from fedroster.lab.compare.line_up import line_up, line_ups, scenarios_of
+from fedroster.lab.compare.line_up import Asked, line_ups, scenarios_of
 from fedroster.lab.compare.overview import compare_all, folder_of, render
 from fedroster.lab.pages.report import Picture
 from fedroster.lab.trials.store import read_json, write_json
@@ -46,11 +45,9 @@ def no_pictures(monkeypatch):
 def study(folder, **changes):
     policies = changes.pop("policies", WANTED)
     options = {name: changes.pop(name) for name in ("conditions", "progress") if name in changes}
-    asked = {"seeds": [0, 1, 2], "command": "fedroster compare --scenario all"} | changes
-    focus = asked.pop("focus", "")
-    wanted = asked.pop("scenarios", SCENARIOS)
-    plan = functools.partial(line_up, policies=policies, rounds=6, **asked)
-    plans = line_ups(wanted, plan, must_run=False, focus=focus)
+    scenarios = changes.pop("scenarios", SCENARIOS)
+    asked = {"policies": policies, "rounds": 6, "seeds": [0, 1, 2], "command": "fedroster compare"} | changes
+    plans = line_ups(scenarios, Asked(**asked), must_run=False)
     found = compare_all(plans, folder, workers=1, **options)
     assert [one.settings.scenario for one in found] == [plan.scenario for plan in plans]
     return found

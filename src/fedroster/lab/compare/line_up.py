@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from fedroster.catalogue import (
     make_scenario,
     policy_text,
     scenario_text,
-    scenarios,
 )
 from fedroster.errors import ConfigurationError, InfeasibleError
 from fedroster.lab.compare.contrasts import focus_of
@@ -55,7 +54,7 @@ def scenarios_of(wanted: Sequence[str]) -> tuple[str, ...]:
         UnknownNameError: If there is no such scenario.
         ConfigurationError: If one comes twice.
     """
-    found = [name for text in wanted for name in (scenarios() if text == ALL else (text,))]
+    found = [name for text in wanted for name in (catalogue.scenarios() if text == ALL else (text,))]
     for name in found:
         find_scenario(name)
     if len(set(found)) < len(found):
@@ -63,22 +62,52 @@ def scenarios_of(wanted: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def line_up(
-    scenario: str,
-    policies: Sequence[str | AnyPolicy] = (),
-    *,
-    seeds: int | Sequence[int] = 5,
-    rounds: int | None = None,
-    task: Task | None = None,
-    target_accuracy: float = 0.9,
-    focus: str | AnyPolicy = "",
-    without: Sequence[str] = (),
-    clients: int | None = None,
-    beta: float | None = None,
-    settings: Mapping[str, str] | None = None,
-    must_run: bool = True,
-    command: str = "",
-) -> Settings:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked of a comparison in any scenario; each field is an argument of :func:`fedroster.compare`."""
+
+    policies: Sequence[str | AnyPolicy] = ()
+    seeds: int | Sequence[int] = 5
+    rounds: int | None = None
+    task: Task | None = None
+    target_accuracy: float = 0.9
+    focus: str | AnyPolicy = ""
+    without: Sequence[str] = ()
+    clients: int | None = None
+    beta: float | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    command: str = ""
+
+    def check(self) -> None:
+        """Check what does not depend on the scenario.
+
+        Raises:
+            UnknownNameError: If there is no such policy.
+            ConfigurationError: If a value is out of its range, or something is said twice.
+        """
+        for name in self.without:
+            find_policy(name)  # raises, and names the nearest
+        if self.without and ALL not in self.policies:
+            raise ConfigurationError(
+                f"--without is {', '.join(self.without)}, and all is not asked for; expected --policy all with it"
+            )
+        if self.rounds is not None:
+            check_integer("rounds", self.rounds, least=1)
+        if self.beta is not None:
+            check_number("beta", self.beta, above=0.0, most=1.0)
+        if self.clients is not None:
+            check_integer("clients", self.clients, least=1)
+            if "num_clients" in self.settings:
+                given = self.settings["num_clients"]
+                raise ConfigurationError(f"--clients is {self.clients} and --set num_clients={given}; expected one")
+
+    @property
+    def in_focus(self) -> str:
+        """The policy that the pages are about, as text; empty if it is not said."""
+        return self.focus if isinstance(self.focus, str) else policy_text(self.focus)
+
+
+def line_up(scenario: str, asked: Asked, *, must_run: bool = True) -> Settings:
     r"""Decide what is compared in a scenario.
 
     What is not said is chosen: the rounds are those of the scenario's entry; with a number of clients the cohort grows
@@ -92,45 +121,35 @@ def line_up(
     that are given stay as they are.
 
     Args:
-        scenario: Name.  What is not said here is as in :func:`fedroster.compare`.
-        policies: Policies or their texts; :data:`ALL` among them for the whole catalogue; empty for what the scenario's
-            entry says, or for all policies.
-        seeds: Seeds, or how many.
-        rounds: T; None to choose it.
-        task: What is trained; None for no training, where runs may be longer.
-        target_accuracy: For the time to accuracy.
-        focus: Policy whose page it is (:func:`~fedroster.lab.compare.contrasts.focus_of`).
-        without: Names that ``all`` leaves out.
-        clients: N; None for the scenario's.
-        beta: Rate that is owed to every client; None to choose it.
-        settings: Parameters of the scenario that are overridden.
+        scenario: Name.
+        asked: What is compared; without policies those of the scenario's entry, or all.
         must_run: Whether it is an error if a policy that is named cannot run in the scenario, or the one in focus does
             not take part; else they are left out, as those of ``all`` are.
-        command: The command that makes it again.
 
     Raises:
         UnknownNameError: If there is no such scenario, policy or parameter.
         ConfigurationError: If a value is out of its range, or must_run is not met.
     """
+    asked.check()
     scenario, entry = scenario_text(scenario), find_scenario(scenario)
-    asked = [text if text == ALL else policy_text(text) for text in policies] or _usual(entry, must_run)
-    _check(asked, without, clients, beta, rounds, settings or {})
-    overridden = _settings_in(entry, clients, settings or {})
-    num_rounds = rounds or (entry.untrained_rounds if task is None else entry.rounds)
+    usual = (must_run and entry.compared) or (ALL,)
+    wanted = [text if text == ALL else policy_text(text) for text in asked.policies] or list(usual)
+    overridden = _settings_in(entry, asked.clients, asked.settings)
+    task, num_rounds = asked.task, asked.rounds or (entry.untrained_rounds if asked.task is None else entry.rounds)
     environment = make_scenario(scenario, overridden)
-    rate, fit = _rate(environment, beta, num_rounds)
+    rate, fit = _rate(environment, asked.beta, num_rounds)
     if task is not None and task.free_places:  # a round is one choice then: as many updates, and rates of m choices
         num_rounds, rate = num_rounds * environment.spec.cohort_size, rate / environment.spec.cohort_size
     found: list[str] = []
     left_out: dict[str, str] = {}
-    for text in (name for part in asked for name in (catalogue.policies() if part == ALL else (part,))):
-        fitted, is_named = fit(text), text in asked
+    for text in (name for part in wanted for name in (catalogue.policies() if part == ALL else (part,))):
+        fitted, is_named = fit(text), text in wanted
         if is_named:
             make_policy(fitted)  # raises what is wrong in every scenario
         if is_named and must_run:
             rehearse(fitted, scenario, environment)
             found.append(fitted)
-        elif text in without and not is_named:
+        elif text in asked.without and not is_named:
             left_out[text] = "left out by --without"
         elif reason := why_not(fitted, environment, may_idle=False):
             left_out[text] = reason
@@ -138,12 +157,11 @@ def line_up(
             found.append(fitted)
     # "all" and a name again is no mistake: the name may come with other parameters.
     found = list(dict.fromkeys(found))
-    aspect = focus if isinstance(focus, str) else policy_text(focus)
     if must_run:
-        _check_focus(found, aspect)
-    in_focus = focus_of(found, aspect) if found else ""
+        _check_focus(found, asked.in_focus)
+    seeds = asked.seeds
     return Settings(
-        command=command,
+        command=asked.command,
         scenario=scenario,
         settings=overridden,
         policies=found,
@@ -151,30 +169,27 @@ def line_up(
         rounds=num_rounds,
         rate=rate,
         task=None if task is None else asdict(task),
-        target_accuracy=target_accuracy,
+        target_accuracy=asked.target_accuracy,
         omniscient=[text for text in found if make_policy(text).omniscient],
         left_out=left_out,
-        focus=in_focus,
+        focus=focus_of(found, asked.in_focus) if found else "",
         optimal=entry.optimal,
         yardstick=entry.yardstick,
     )
 
 
-def line_ups(
-    wanted: Sequence[str], plan: Callable[..., Settings], *, focus: str = "", must_run: bool | None = None
-) -> list[Settings]:
+def line_ups(scenarios: Sequence[str], asked: Asked, *, must_run: bool | None = None) -> list[Settings]:
     """Decide what is compared in each scenario of :func:`scenarios_of`.
 
     Args:
-        wanted: Scenarios, or "all".
-        plan: :func:`line_up` with all that holds for every scenario.
-        focus: Policy that the pages are about; it must take part in one of them.
+        scenarios: Scenarios, or "all".
+        asked: What holds for each of them; the policy in focus must take part in one.
         must_run: Whether it is an error if a policy that is named cannot run in a scenario, or it is left out there;
             None for an error with one scenario.
     """
-    strict = (len(wanted) == 1 and wanted[0] != ALL) if must_run is None else must_run
-    plans = [plan(scenario, must_run=strict, focus=focus) for scenario in scenarios_of(wanted)]
-    _check_focus((text for plan in plans for text in plan.policies), focus)
+    strict = (len(scenarios) == 1 and scenarios[0] != ALL) if must_run is None else must_run
+    plans = [line_up(scenario, asked, must_run=strict) for scenario in scenarios_of(scenarios)]
+    _check_focus((text for plan in plans for text in plan.policies), asked.in_focus)
     return plans
 
 
@@ -183,37 +198,6 @@ def _check_focus(policies: Iterable[str], focus: str) -> None:
     known = list(dict.fromkeys(policies))
     if focus and not named(known, focus):
         raise ConfigurationError(f"--focus is {focus!r}, which does not take part; expected one of {', '.join(known)}")
-
-
-def _usual(entry: Entry, must_run: bool) -> list[str]:
-    return list((must_run and entry.compared) or (ALL,))
-
-
-def _check(
-    asked: Sequence[str],
-    without: Sequence[str],
-    clients: int | None,
-    beta: float | None,
-    rounds: int | None,
-    settings: Mapping[str, str],
-) -> None:
-    """Check what does not depend on the scenario."""
-    for name in without:
-        find_policy(name)  # raises, and names the nearest
-    if without and ALL not in asked:
-        raise ConfigurationError(
-            f"--without is {', '.join(without)}, and all is not asked for; expected --policy all with it"
-        )
-    if rounds is not None:
-        check_integer("rounds", rounds, least=1)
-    if beta is not None:
-        check_number("beta", beta, above=0.0, most=1.0)
-    if clients is not None:
-        check_integer("clients", clients, least=1)
-        if "num_clients" in settings:
-            raise ConfigurationError(
-                f"--clients is {clients} and --set num_clients={settings['num_clients']}; expected one"
-            )
 
 
 def _settings_in(entry: Entry, clients: int | None, settings: Mapping[str, str]) -> dict[str, str]:

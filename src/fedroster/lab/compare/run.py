@@ -22,7 +22,7 @@ from fedroster.catalogue import (
 )
 from fedroster.errors import ConfigurationError, PausedError
 from fedroster.lab.compare.contrasts import focus_of
-from fedroster.lab.compare.line_up import line_up
+from fedroster.lab.compare.line_up import Asked, line_up
 from fedroster.lab.compare.result import Comparison
 from fedroster.lab.compare.tables import Settings
 from fedroster.lab.task import Task
@@ -98,20 +98,20 @@ def compare(
         >>> found.summary()["policy"].to_list()
         ['floor', 'random']
     """
-    planned = line_up(
-        scenario,
+    asked = Asked(
         [policies] if isinstance(policies, str) else policies,
-        seeds=seeds,
-        rounds=rounds,
-        task=Task(task) if isinstance(task, str) else task,
-        target_accuracy=target_accuracy,
-        focus=focus,
-        without=without,
-        clients=clients,
-        beta=beta,
-        settings=settings,
-        command=command,
+        seeds,
+        rounds,
+        Task(task) if isinstance(task, str) else task,
+        target_accuracy,
+        focus,
+        without,
+        clients,
+        beta,
+        settings or {},
+        command,
     )
+    planned = line_up(scenario, asked)
     planned.check()
     place = None if folder is None else Path(folder)
     with nullcontext() if place is None else held(place):

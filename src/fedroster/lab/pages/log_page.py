@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shlex
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -62,7 +61,6 @@ class View:
         counts: What was counted of each.
         members: Rows of ``counts`` of those that are members now.
         lengths: By round its length and what was expected, seconds; NaN where it is not known.
-        cells: By round what the page says of it.
         has_places: Whether some rounds filled places that were free while other clients were at work.
     """
 
@@ -77,7 +75,6 @@ class View:
         self.names, self.counts = [""], np.full(1, _UNKNOWN)
         self.members = np.zeros(0, np.int64)
         self.lengths: dict[int, tuple[float, float]] = {}
-        self.cells: dict[int, tuple[str, ...]] = {}
         self.has_places = False
         self._filled = 0
         self._row_of: dict[ClientId | None, int] = {None: _NOBODY}
@@ -116,13 +113,11 @@ class View:
             self.counts["used"][chosen] += sign * (status == Status.COMPLETED)
             self.counts["lost"][chosen] += sign * np.isin(status, (Status.DROPPED, Status.FAILED))
         self._answered[played.round] = played.status
-        length_s, expected_s = _length_s(played), math.nan
+        # By the server's clock, else the longest answer in time.
+        length_s, expected_s = played.round_s if math.isfinite(played.round_s) else played.used_s, math.nan
         if played.expected_s is not None and played.chosen.shape[0]:
             expected_s = float(played.expected_s[played.chosen].max())
         self.lengths[played.round] = length_s, expected_s
-        if played.round > self.log.rounds[-1].round - _ROUNDS:
-            self.cells[played.round] = _cells(played, [self.names[row] for row in rows], length_s, expected_s)
-            self.cells.pop(played.round - _ROUNDS, None)
 
     def _decided(self, played: LoggedRound, rows: IntArray) -> None:
         size, ends_round = self.log.header.cohort_size, True
@@ -173,18 +168,16 @@ class View:
         if not self.lengths:
             return "No round has begun."
         length = f"A mean round takes {mean_s:.3g} s. " if math.isfinite(mean_s) else ""
-        if not rate.shape[0]:
-            return f"{length}The federation has no members."
-        if math.isnan(rate[0]):
-            return f"{length}The rules leave no client in."
+        if not rate.shape[0] or math.isnan(rate[0]):
+            return f"{length}No member is left in."
+        served = f"client {least} is served least, in {rate[0]:.1%} of its rounds"
         if not self.promised:
-            return f"{length}Client {least} is served least, in {rate[0]:.1%} of its rounds; nothing is promised."
+            return f"{length}Nothing is promised; {served}."
         if num_short := np.count_nonzero(rate < self.promised):
             return (
-                f"{length}{num_short} of {rate.shape[0]} members are below the promised {self.promised:.1%}; "
-                f"client {least} is served least, in {rate[0]:.1%} of its rounds."
+                f"{length}{num_short} of {rate.shape[0]} members are below the promised {self.promised:.1%}; {served}."
             )
-        return f"{length}Each member has its promised {self.promised:.1%} of the rounds, the least {rate[0]:.1%}."
+        return f"{length}Each member has its promised {self.promised:.1%} of the rounds; {served}."
 
 
 def page_of(view: View | None, folder: Path, *, trouble: str = "", follows: bool = False) -> str:
@@ -223,9 +216,7 @@ def page_of(view: View | None, folder: Path, *, trouble: str = "", follows: bool
 
 
 def _sections(view: View, members: Table) -> list[Section]:
-    rounds = Table(
-        _ROUND_COLUMNS, [view.cells[round] for round in sorted(view.cells)[: -_ROUNDS - 1 : -1]], _ROUND_TEXTS
-    )
+    rounds = Table(_ROUND_COLUMNS, [_cells(view, played) for played in view.log.rounds[-_ROUNDS:]][::-1], _ROUND_TEXTS)
     left = len(members.rows) - _MOST_CLIENTS
     notes = [f"The other {left} members are served more."] if left > 0 else []
     places = ["Rounds that fill free places are counted by places: as many as a cohort has are one round."]
@@ -256,15 +247,12 @@ def _lengths_figure(view: View) -> Figure:
     return lines(curves, Axes("round", "seconds", range_y=(0.0, 1.05 * most or 1.0)))
 
 
-def _length_s(played: LoggedRound) -> float:
-    """How long a round took: by the server's clock, else the longest answer in time; NaN where neither is known."""
-    return played.round_s if math.isfinite(played.round_s) else played.used_s
+def _cells(view: View, played: LoggedRound) -> tuple[str, ...]:
+    names = view.log.ids_at(played.round)
 
-
-def _cells(played: LoggedRound, names: Sequence[str], length_s: float, expected_s: float) -> tuple[str, ...]:
     def named(slots: IntArray) -> str:
         more = f" and {slots.shape[0] - _NAMED} more" if slots.shape[0] > _NAMED else ""
-        return ", ".join(names[slot] for slot in slots[:_NAMED].tolist()) + more
+        return ", ".join(str(names[slot]) for slot in slots[:_NAMED].tolist()) + more
 
     ends = ((Status.COMPLETED,), (Status.LATE,), (Status.DROPPED, Status.FAILED), (OPEN,))
     return (
@@ -272,8 +260,7 @@ def _cells(played: LoggedRound, names: Sequence[str], length_s: float, expected_
         played.at,
         str(np.count_nonzero(played.available & played.members)),
         *(str(np.isin(played.status, end).sum()) for end in ends),
-        _number(length_s),
-        _number(expected_s),
+        *map(_number, view.lengths[played.round]),
         named(played.chosen),
         "; ".join(f"{reason}: {named(slots)}" for reason, slots in played.excluded.items()),
     )

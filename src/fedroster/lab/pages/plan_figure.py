@@ -24,13 +24,13 @@ def trade_off_figure(tried: Sequence[Tried], wish: Wish) -> Figure:
             "label": each.setting.policy.partition(":")[0],
             "setting": str(each.setting),
             "deadline": "with a deadline" if math.isfinite(each.setting.deadline_s) else "without a deadline",
-            "x": each.round_s,
-            "y": 100.0 * each.least_share,
+            "x": each.round_s.mean,
+            "y": 100.0 * each.least_share.mean,
         }
         for each in tried
     ]
-    right = 1.05 * max(wish.rounds_under_s, *(each.round_s for each in tried))
-    top = 110.0 * max(wish.every_client, *(each.least_share for each in tried))
+    right = 1.05 * max(wish.rounds_under_s, *(each.round_s.mean for each in tried))
+    top = 110.0 * max(wish.every_client, *(each.least_share.mean for each in tried))
     labels = [str(row["label"]) for row in rows]
     x = alt.X(
         "x:Q", title=f"{wish.share:.0%} of the rounds end within, s", scale=alt.Scale(domain=(0.0, right), nice=False)
