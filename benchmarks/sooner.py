@@ -17,7 +17,7 @@ import sys
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -38,14 +38,15 @@ from fedroster.lab.federated import FederatedRound, federate
 from fedroster.lab.statistics import LEVEL
 from fedroster.lab.task import usual_times
 from fedroster.lab.training.cohort import CohortTrainer
+from fedroster.lab.training.models import model_factory
 from fedroster.lab.training.regression import SoftmaxRegression
 from fedroster.lab.verdicts.verdicts import corrected
-from fedroster.parts import wants_losses
+from fedroster.parts import ImageArray, Model, wants_losses
 from fedroster.types import AnyEnvironment, FloatArray, Streams
 
 FOLDER = Path(__file__).parent / "results" / "sooner"
 MEASURED = ("target_s", "second_target_s", "final", "slowest_quarter", "sway", "least_share", "elapsed_s", "answers")
-SOFTMAX: dict[str, Any] = {"dataset": "fashion-mnist", "epochs": 1, "batch": 32}
+SOFTMAX: dict[str, Any] = {"dataset": "fashion-mnist", "model": "", "epochs": 1, "batch": 32, "tests": 10_000}
 
 
 Steps = Mapping[str, float]
@@ -117,9 +118,23 @@ class Family:
 
 
 @lru_cache(maxsize=2)
-def data(name: str) -> Dataset:
-    """A data set, read once."""
-    return load_dataset(name)
+def data(name: str, tests: int) -> Dataset:
+    """A data set with so many tests, read once."""
+    whole = load_dataset(name)
+    return replace(whole, test_x=whole.test_x[:tests], test_y=whole.test_y[:tests])
+
+
+def logits_of(entry: Mapping[str, Any], parameters: Model) -> ImageArray:
+    """What a model says of the tests, shape (tests, classes)."""
+    images = data(entry["dataset"], entry["tests"]).test_x
+    if not entry["model"]:
+        return images.reshape(images.shape[0], -1) @ parameters["1.weight"].T + parameters["1.bias"]
+    import torch
+
+    module = model_factory(entry["model"])()
+    module.load_state_dict({name: torch.tensor(value) for name, value in parameters.items()})
+    with torch.no_grad():
+        return np.asarray(module(torch.from_numpy(images)))
 
 
 @lru_cache(maxsize=8)
@@ -127,7 +142,11 @@ def divided(family: Family, world: str, coupling: float, seed: int) -> Any:
     """Which samples each client holds, and which clients are the slowest quarter."""
     entry = family.world(world)
     network = make_scenario(entry["scenario"], entry["settings"])
-    times_s, streams, labels = usual_times(network, seed=seed), Streams(seed), data(entry["dataset"]).train_y
+    times_s, streams, labels = (
+        usual_times(network, seed=seed),
+        Streams(seed),
+        data(entry["dataset"], entry["tests"]).train_y,
+    )
     partition = dirichlet_partition(
         labels,
         num_clients=network.spec.num_clients,
@@ -156,7 +175,7 @@ def course(
 ) -> Iterator[FederatedRound]:
     """A run of a way: its rounds or fillings."""
     entry, spec, knob = family.world(world), family.registry["ways"][way], steps.get("knob", 0.0)
-    network, held = network_of(entry, everybody="full" in spec), data(entry["dataset"])
+    network, held = network_of(entry, everybody="full" in spec), data(entry["dataset"], entry["tests"])
     rounds = entry["tuning_rounds" if tuning else "rounds"] // (2 if "full" in spec else 1)
     a_round = network.spec.cohort_size if spec["places"] else 1  # fillings
     policy = make_policy(spec["policy"].format(beta=entry["beta"], knob=knob))
@@ -164,7 +183,7 @@ def course(
         name: knob if value == "knob" else value for name, value in (spec["memory"] or {}).items()
     }
     trainer = CohortTrainer(
-        model=SoftmaxRegression(math.prod(held.train_x.shape[1:]), 10),
+        model=entry["model"] or SoftmaxRegression(math.prod(held.train_x.shape[1:]), 10),
         train_x=held.train_x,
         train_y=held.train_y,
         test_x=held.test_x,
@@ -213,9 +232,9 @@ def play(
     assert last is not None
     mean = smoothed(accuracy)
     reached = [next((at for at, value in zip(clock, mean, strict=True) if value >= t), math.inf) for t in targets]
-    (partition, slow), held = divided(family, world, coupling, seed), data(entry["dataset"])
-    logits = held.test_x.reshape(held.test_y.shape[0], -1) @ last.parameters["1.weight"].T + last.parameters["1.bias"]
-    by_class = np.bincount(held.test_y, logits.argmax(axis=1) == held.test_y, 10) / np.bincount(held.test_y)
+    (partition, slow), held = divided(family, world, coupling, seed), data(entry["dataset"], entry["tests"])
+    right = logits_of(entry, last.parameters).argmax(axis=1) == held.test_y
+    by_class = np.bincount(held.test_y, right, 10) / np.bincount(held.test_y)
     theirs = class_counts(partition[slow], held.train_y, 10).sum(axis=0)
     values = (*reached, np.mean(accuracy[-5:]), by_class @ theirs / theirs.sum(), np.std(accuracy[-20:]))
     fair = chosen.sum() / chosen.shape[0]
