@@ -35,12 +35,12 @@ from fedroster.lab.data.dataset import Dataset
 from fedroster.lab.data.load import load_dataset
 from fedroster.lab.data.partition import class_counts, couple_with_speed, dirichlet_partition
 from fedroster.lab.federated import FederatedRound, federate
-from fedroster.lab.statistics import LEVEL
+from fedroster.lab.statistics import LEVEL, seeds_needed
 from fedroster.lab.task import usual_times
 from fedroster.lab.training.cohort import CohortTrainer
 from fedroster.lab.training.models import model_factory
 from fedroster.lab.training.regression import SoftmaxRegression
-from fedroster.lab.verdicts.verdicts import corrected
+from fedroster.lab.verdicts.verdicts import Chain, corrected
 from fedroster.parts import ImageArray, Model, wants_losses
 from fedroster.types import AnyEnvironment, FloatArray, Streams
 
@@ -301,12 +301,26 @@ def register_runs(family: Family) -> None:
             print("played", world, coupling, way, seed, flush=True)
 
 
-def p_below(mine: FloatArray, theirs: FloatArray, whole_s: FloatArray, bound: float) -> float:
-    """P of the hypothesis that a way needs more than ``bound`` times another's seconds; 1 if it misses its target."""
+def sooner_than(mine: FloatArray, theirs: FloatArray, whole_s: FloatArray, bound: float) -> FloatArray | None:
+    """Logarithms by which a way is sooner than ``bound`` times another's seconds; None if it misses its target."""
     if np.isinf(mine).any():
-        return 1.0
+        return None
     others = np.where(np.isinf(theirs), whole_s, theirs)
-    return float(ttest_1samp(np.log(mine / others), math.log(bound), alternative="less").pvalue)
+    return math.log(bound) - np.log(mine / others)
+
+
+def p_of(advantage: FloatArray | None) -> float:
+    """P of the hypothesis that the mean of an advantage is not above zero."""
+    return 1.0 if advantage is None else float(ttest_1samp(advantage, 0.0, alternative="greater").pvalue)
+
+
+def cost(sides: Sequence[FloatArray | None], chains: Sequence[Chain]) -> str:
+    """About how many seeds would decide a claim in one direction or the other, in words."""
+    needed = min(
+        math.inf if side is None else max(seeds_needed(side, LEVEL / chain.times), side.shape[0] + 1)
+        for side, chain in zip(sides, chains, strict=True)
+    )
+    return f"about {needed:.0f} seeds would decide" if needed < 1000 else "more seeds would not decide"
 
 
 def judge(family: Family) -> None:
@@ -328,20 +342,20 @@ def judge(family: Family) -> None:
         mine, theirs = (np.array([float(side[seed][of]) for seed in seeds]) for side in sides)
         if of == "final":
             effect = 100 * (theirs - mine)
-            p = [float(ttest_1samp(effect, bound, alternative=way).pvalue) for way in ("less", "greater")]
+            both = [bound - effect, effect - bound]
         else:
             mine_s, theirs_s = (np.array([float(side[seed]["elapsed_s"]) for seed in seeds]) for side in sides)
             effect = np.array(
                 [1.0 if np.isinf(a) and np.isinf(b) else a / b for a, b in zip(mine, theirs, strict=True)]
             )
-            p = [p_below(mine, theirs, theirs_s, bound), p_below(theirs, mine, mine_s, 1.0 / bound)]
-        tests.append((world, coupling, name, bound, float(np.median(effect)), *p))
-    holds, fails = (corrected([[test[side]] for test in tests]) for side in (5, 6))
+            both = [sooner_than(mine, theirs, theirs_s, bound), sooner_than(theirs, mine, mine_s, 1.0 / bound)]
+        tests.append((world, coupling, name, bound, float(np.median(effect)), both))
+    holds, fails = (corrected([[p_of(test[-1][side])] for test in tests]) for side in (0, 1))
     lines = ["| world | coupling | claim | median | at most | verdict |", "| --- | --- | --- | --- | --- | --- |"]
-    for (world, coupling, name, bound, middle, *_), up, down in zip(tests, holds, fails, strict=True):
+    for (world, coupling, name, bound, middle, both), up, down in zip(tests, holds, fails, strict=True):
         (p_holds,), (p_fails,) = up.p, down.p
         verdict = "holds" if p_holds < LEVEL else "does not hold" if p_fails < LEVEL else "undecided"
-        verdict += f" (p {min(p_holds, p_fails):.3f})"
+        verdict += f" (p {min(p_holds, p_fails):.3f}{f'; {cost(both, (up, down))}' * (verdict == 'undecided')})"
         lines.append(f"| {world} | {coupling} | {name} | {middle:.2f} | {bound} | {verdict} |")
     text = "\n".join(lines)
     print(text)
