@@ -329,6 +329,20 @@ def test_reproduce_a_figure(tmp_path):
     assert "written to" in result.stderr
 
 
+def test_reproduce_with_other_parameters(tmp_path):
+    asked = ("reproduce", "rbcs-f", "--figure", "2", "--rounds", "10", "--seeds", "0-1", "--out", tmp_path / "out")
+    result = call(*asked, "--policy", "rbcs-f:alpha=0.2", "--set", "availability=0.6", "--width", "250")
+    assert result.exit_code == 0, result.output
+    settings = read_json(tmp_path / "out/settings.json")
+    assert settings["changed"] == "availability=0.6, rbcs-f:alpha=0.2"
+    assert settings["policies"].startswith("rbcs-f:V=1,alpha=0.2, ")
+    assert "parameters were changed" in settings["registered"]
+    assert (tmp_path / "out/figure-2.pdf").read_bytes().startswith(b"%PDF")
+    for wrong in (("--policy", "oort:x=1"), ("--policy", "rbcs-f:x=1"), ("--set", "x=1")):
+        fails(2, "unknown", *asked[:-1], tmp_path / "new", *wrong)
+    assert not (tmp_path / "new").exists()
+
+
 def test_reproduce_everything_data_only(tmp_path):
     result = call("reproduce", "rbcs-f", "--data-only", "--rounds", "10", "--seeds", "0,1", "--out", tmp_path)
     assert result.exit_code == 0, result.output

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedroster.cli.command import command
-from fedroster.cli.options import SeedsOption, Training, Workplace, check_folder, read_seeds, this_command
+from fedroster.cli.options import SeedsOption, SetOption, Training, Workplace, check_folder, read_seeds, this_command
 from fedroster.cli.terminal import interrupted, kept_runs, out, print_table, progress, remark
 from fedroster.core.errors import ConfigurationError
 
@@ -30,17 +30,26 @@ def reproduce(
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=10, help="Rounds of each run; the paper's if not given.")] = None,
     seeds: SeedsOption = "0-9",
+    set_: SetOption = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME:P=V,...", help="Change parameters of a policy wherever it plays; may be repeated."),
+    ] = None,
     scale: Annotated[
         str | None, typer.Option(help="With the training experiments, in this size: smoke, cpu or full.")
     ] = None,
     training_seeds: Annotated[str | None, typer.Option(help="Seeds of runs with training, with --scale.")] = None,
     folder: Annotated[Path | None, typer.Option("--out", help="Folder; runs/reproduce/PAPER if not given.")] = None,
     tables: Annotated[bool, typer.Option("--tables", help="Write the data of every figure, too.")] = False,
+    width: Annotated[
+        float | None, typer.Option(min=150.0, help="Pictures for a paper, too, as PDF in this width, points.")
+    ] = None,
     data_only: Annotated[bool, typer.Option("--data-only", help="Tables only, no pictures and no page.")] = False,
     training: Training,
     workplace: Workplace,
 ) -> None:
     """Make a paper's figures again, with intervals, and judge its claims."""
+    from fedroster.catalogue import parse_settings
     from fedroster.lab.verdicts.reproduce import Order, Output
     from fedroster.lab.verdicts.reproduce import reproduce as make
 
@@ -52,13 +61,14 @@ def reproduce(
     check_folder(target)
     numbers = read_seeds(seeds)
     training_numbers = None if training_seeds is None else read_seeds(training_seeds)
+    changed = parse_settings(set_ or [])
     engine, conditions = workplace.open(), training.conditions()
     with interrupted(lambda: kept_runs(target)), progress("training" if scale else "simulating") as advance:
         made = make(
-            Order(paper, numbers, figure or (), rounds, scale, training_numbers),
+            Order(paper, numbers, figure or (), rounds, scale, training_numbers, changed, policy or ()),
             target,
             command=this_command(),
-            output=Output(pages=not data_only, tables=tables or data_only),
+            output=Output(pages=not data_only, tables=tables or data_only, width=width),
             workers=workplace.workers,
             engine=engine,
             conditions=conditions,

@@ -15,7 +15,7 @@ import pytest
 import vl_convert
 
 from fedroster.lab.pages import charts
-from fedroster.lab.pages.charts import Axes, Curve, by_column, data_of, intervals, lines, panels, svg_of
+from fedroster.lab.pages.charts import Axes, Curve, by_column, data_of, intervals, lines, narrow, panels, svg_of
 from fedroster.lab.pages.looks import in_order
 from fedroster.lab.pages.pareto import pareto_figure
 from fedroster.lab.statistics import Interval, pareto_front
@@ -174,6 +174,15 @@ def test_a_long_label_stays_inside_the_figure(name):
     assert (picture[:, [0, -1]] == 255).all()
     assert (picture < 128).any()
     assert picture.shape[1] < 1000
+
+
+@pytest.mark.parametrize("name", [name for name in MAKERS if name not in ("intervals", "nothing")])
+def test_a_figure_fits_a_column_and_names_all_that_it_shows(name):
+    figure = MAKERS[name]()
+    small = narrow(figure, 250.0)
+    assert pixels(small).shape[1] <= 275
+    text = " ".join(ElementTree.fromstring(svg_of(small.to_dict(), "x")).itertext())
+    assert all(label in text for label in set(data_of(figure)["label"]))
 
 
 # -------------------------------------------------------------------- the Pareto front

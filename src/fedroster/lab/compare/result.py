@@ -149,12 +149,13 @@ class Comparison:
         points = points_of(self.values, measure)
         return pareto_front(points, more_x=not measure.less, aided=self.settings.omniscient)
 
-    def plot(self, name: str = "") -> Figure:
-        """Draw a figure.
+    def plot(self, name: str = "", *, width: float | None = None) -> Figure:
+        """Draw a figure, which ``.save("figure.pdf")`` writes.
 
         Args:
             name: Such as "participation"; the time of a round, or the updates in time, against the least served if
                 empty.
+            width: For a paper, in points, such as 250 for a column; None for a page.
 
         Raises:
             UnknownNameError: If there is no figure of that name; names those that there are.
@@ -162,7 +163,12 @@ class Comparison:
         figures = self._figures()
         if name and name not in figures:
             raise UnknownNameError.of("figure", name, figures)
-        return figures[name or next(iter(figures))]
+        found = figures[name or next(iter(figures))]
+        if width is None:
+            return found
+        from fedroster.lab.pages.charts import narrow  # loads Altair
+
+        return narrow(found, width)
 
     def _figures(self) -> dict[str, Figure]:
         from fedroster.lab.compare.figures import figures_of  # loads Altair

@@ -129,7 +129,7 @@ def simulate_many(
     rounds: int = 500,
     settings: Mapping[str, str] | None = None,
     progress: Progress | None = None,
-    record: Path | None = None,
+    record: str | Path | None = None,
     workers: int | None = None,
     engine: Engine = in_processes,
 ) -> Comparison:
@@ -168,7 +168,7 @@ def simulate_many(
     seeds = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     conditions = ALONE
     if record is not None:
-        conditions = Conditions(records=_records(record, [(text, seed) for text in texts for seed in seeds]))
+        conditions = Conditions(records=_records(Path(record), [(text, seed) for text in texts for seed in seeds]))
     texts += [entry.optimal] if entry.optimal and entry.optimal not in texts else []
     planned = Settings(
         scenario=scenario,

@@ -300,6 +300,34 @@ def intervals(
 _ENDS = ("mean", "low", "high")
 
 
+# -------------------------------------------------------------------- in a paper, on a page, and in a table
+
+
+def narrow(figure: Figure, width: float) -> Figure:
+    """The same for a column of a paper: without its title, with a legend in place of labels, letters as they are.
+
+    Args:
+        figure: Of this module, or of those beside it.
+        width: Of the whole, in points.
+    """
+    spec, letters = figure.to_dict(), int(width / 6.0)
+    inner, panels = spec.get("spec", spec), min(spec.get("columns", 1), int(width / 120.0))
+    words = textwrap.wrap(" ".join(spec.get("title", {}).get("subtitle", ())), letters)
+    spec |= {"title": {"text": words, "fontSize": 12, "fontWeight": "normal"}}
+    spec |= {} if inner is spec else {"columns": panels}
+    inner["layer"] = [one for one in inner["layer"] if one["encoding"].get("text", {}).get("field") != "label"]
+    for encoding in (one["encoding"] for one in inner["layer"]):
+        if across := encoding.get("x", {}).get("title"):
+            encoding["x"]["title"] = textwrap.wrap(" ".join(np.atleast_1d(across)), letters)
+        for name, orient in {"color": "bottom", "shape": "top"}.items() if inner is spec else ():
+            if "field" in encoding.get(name, {}):
+                legend = {"orient": orient, "columns": max(int(width / 130.0), 1)}
+                encoding[name]["legend"] = (encoding[name].get("legend") or {}) | legend
+    inner |= {"width": width / panels - 35.0, "height": 0.62 * width / panels}
+    found: Figure = type(figure).from_dict(spec)
+    return found
+
+
 # -------------------------------------------------------------------- on a page, and in a table
 
 

@@ -50,7 +50,7 @@ class Leaves:
     def __init__(self, history: History) -> None:
         """Read it off."""
         self._at_s, self._away = history.at_s, looks(history.available)
-        self._last, self._available = history.num_rounds, history.available
+        self._last = history.num_rounds
         # Leaves of each client by the looks at which it was available, drawn towards those of all.
         there = history.available[:-1]
         gone = history.available[:-1] & ~history.available[1:]
@@ -73,50 +73,6 @@ class Leaves:
         hazard = np.maximum(self._hazard[client], 1e-9 / span_s)
         share: FloatArray = np.where(known, np.expm1(-hazard * spent_s) / np.expm1(-hazard * span_s), 0.0)
         return share
-
-    def draw(self, sooner: float, *, rng: Generator) -> Presence:
-        """Draw when clients came and went between the looks; ``sooner`` is e."""
-        span_s = np.diff(self._at_s)[:, None]
-        rate = np.maximum(self._hazard, 1e-9 / span_s.max())
-        # Exponential within the span: clients that leave often left early; arrivals came late as often as early.
-        uniform = rng.random((span_s.shape[0], rate.shape[0])) ** (1.0 / sooner)
-        early_s = -np.log1p(uniform * np.expm1(-rate * span_s)) / rate
-        gone_s = np.full((self._last + 1, rate.shape[0]), np.inf)
-        gone_s[1 : self._last] = self._at_s[:-1, None] + early_s
-        come_s = self._at_s[:-1, None] + span_s * rng.random(uniform.shape)
-        return Presence(self._available, self._away, gone_s, come_s)
-
-
-@dataclass(frozen=True, slots=True)
-class Presence:
-    """One draw of when clients came and went.
-
-    Attributes:
-        available: Whether each client was available at each look, shape (rounds, clients).
-        away: The first look from each on at which each client is away, same shape.
-        gone_s: When a client left that is first away at a look, shape (rounds + 1, clients), seconds.
-        come_s: When a client came that was away at a look and there at the next, shape (rounds - 1, clients), seconds.
-    """
-
-    available: BoolArray
-    away: IntArray
-    gone_s: FloatArray
-    come_s: FloatArray
-
-    def until(self, index: int, client: IntArray) -> FloatArray:
-        """When clients leave that are available at a look or come before the next, shape (k,), seconds."""
-        after = min(index + 1, self.available.shape[0] - 1)
-        look = np.where(self.available[index, client], index, after)
-        until_s: FloatArray = self.gone_s[self.away[look, client], client]
-        return until_s
-
-    def at(self, index: int, now_s: float) -> BoolArray:
-        """Whether each client is available at an instant between two looks, shape (clients,)."""
-        there = self.available[index]
-        stays: BoolArray = there & (now_s < self.gone_s[self.away[index], np.arange(there.shape[0])])
-        if index + 1 < self.available.shape[0]:
-            stays |= ~there & self.available[index + 1] & (now_s >= self.come_s[index])
-        return stays
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Where a replayed round stands in the log: at the same round, or at the same time."""
+"""When the rounds of a log begin again: at its intervals, or as long after another's end as they did."""
 
 from __future__ import annotations
 
@@ -9,34 +9,20 @@ import numpy as np
 from fedroster.lab.replay.history import History
 from fedroster.types import FloatArray
 
-_CLEAR = 0.25  # standard error of a slope that tells the two apart, by the mean of changes
-
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How the log's world moves on.
+    """From one round to the next.
 
     Attributes:
-        by_time: Whether clients come and go by time; if not, by rounds.
-        at_s: When the log's rounds began, shape (rounds,), seconds.
-        end_s: Until when the log shows which clients are available, seconds.
         least_gap_s: Rounds begin at least so far apart, seconds.
         idle_s: From the end of each round to the next one's begin, shape (rounds,), seconds.
         wait_s: From an empty round to the next one, seconds.
     """
 
-    by_time: bool
-    at_s: FloatArray
-    end_s: float
     least_gap_s: float
     idle_s: FloatArray
     wait_s: float
-
-    def index(self, round: int, now_s: float) -> int:
-        """The log's round that a replayed one uses; ``round`` counts from 0."""
-        if not self.by_time:
-            return round
-        return max(int(np.searchsorted(self.at_s, now_s + 1e-9, side="right")) - 1, 0)
 
     def next_s(self, round: int, now_s: float, round_s: float, *, empty: bool) -> float:
         """When the next round begins after number ``round``, from 0, seconds."""
@@ -46,13 +32,8 @@ class Pace:
 
 
 def read_clock(history: History) -> Pace:
-    """Find out how the log's world moves on.
-
-    Clients come and go by time if more of them changed between two rounds the more time passed between them; where gaps
-    are too even to show it, if availability in one round predicts that in the next.
-    """
-    at_s = history.at_s
-    gap_s = np.diff(at_s)
+    """Read it off."""
+    gap_s = np.diff(history.at_s)
     lasted_s = history.lasted_s[:-1]
     busy = lasted_s > 0.0
     typical_s = max(float(np.median(gap_s)), 1e-9)
@@ -67,32 +48,4 @@ def read_clock(history: History) -> Pace:
     usual_s = float(np.median(idle_s[free])) if free.any() else 0.0
     idle_s = np.append(np.where(free, idle_s, np.where(busy, 0.0, usual_s)), usual_s)
     wait_s = float(np.median(gap_s[~busy])) if (~busy).any() else max(least_gap_s, typical_s)
-    return Pace(
-        by_time=_goes_by_time(history, gap_s),
-        at_s=at_s,
-        end_s=float(at_s[-1]) + typical_s,
-        least_gap_s=least_gap_s,
-        idle_s=idle_s,
-        wait_s=wait_s,
-    )
-
-
-def _goes_by_time(history: History, gap_s: FloatArray) -> bool:
-    if not (gap_s > 0.0).all():
-        return False
-    changes = (history.available[1:] != history.available[:-1]).sum(axis=1).astype(np.float64)
-    mean = float(changes.mean())
-    if mean == 0.0:
-        return False
-    # By time, twice the gap sees twice the changes: the slope over gap / mean gap is their mean; by rounds it is 0.
-    span = np.minimum(gap_s, 5.0 * np.median(gap_s))
-    span = span / span.mean() - 1.0
-    square = float(np.dot(span, span))
-    if square > 0.0:
-        slope = float(np.dot(span, changes)) / square
-        error = float((changes - mean - slope * span).std()) / np.sqrt(square)
-        if error < _CLEAR * mean:
-            return slope > 0.5 * mean
-    # Gaps too even to tell: by time if availability lasts.  By chance alone, this many clients would change.
-    rate = history.available.mean(axis=0)
-    return bool(mean < 0.7 * float((2.0 * rate * (1.0 - rate)).sum()))
+    return Pace(least_gap_s, idle_s, wait_s)

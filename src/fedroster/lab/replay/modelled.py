@@ -18,7 +18,6 @@ from fedroster.lab.replay.times import Times, draw_times
 from fedroster.parts import ClientId
 from fedroster.types import AnyPolicy, BoolArray, FloatArray, IntArray, Streams
 
-_MOST_BEYOND = 0.1  # share of rounds after the log's end
 _MOST_UNKNOWN = 0.2  # share of a policy's cohorts of whose times the log knows nothing
 _LEAST_TIMES = 50  # measured times without which nothing is fitted
 _MOST_WRONG = 0.15  # logarithm of what the fitted worlds make of the log's own rounds over what these took
@@ -41,12 +40,10 @@ class Played:
 
     Attributes:
         rounds: The rounds.
-        beyond: Share of them that lie after the log's end.
         unknown: Share of the chosen clients that the log never measured.
     """
 
     rounds: list[PlayedRound]
-    beyond: float
     unknown: float
 
 
@@ -157,7 +154,7 @@ class Fit:
         rounds = play(policy, world, cohort_size=size, options=self.history.options, seed=number, ending=ending)
         chosen = np.concatenate([one.chosen for one in rounds])
         unknown = float(np.mean(self.measured[chosen] == 0)) if chosen.shape[0] else 0.0
-        return Played(rounds, world.beyond / len(rounds), unknown)
+        return Played(rounds, unknown)
 
     def logged_again(self, number: int) -> float:
         """Mean time of the log's own rounds with its own cohorts in a drawn world, scatter drawn again, seconds."""
@@ -185,11 +182,7 @@ def _humps(values: FloatArray) -> float:
 
 
 class Drawn:
-    """One draw of the world of a log, as it unfolds before a policy.
-
-    Attributes:
-        beyond: Rounds so far that began after the log's end.
-    """
+    """One draw of the world of a log, as it unfolds before a policy."""
 
     def __init__(self, fit: Fit, number: int, rules: Mapping[str, Any] | None) -> None:
         """Begin before the first round of world ``number``."""
@@ -197,10 +190,8 @@ class Drawn:
         self._rules = rules
         self._rng = Streams(fit.seed).at("replay-world", number)
         self._scale = math.exp(-0.5 * fit.wrong)
-        self._round, self._index, self._now_s = -1, 0, float(fit.history.at_s[0])
+        self._round, self._now_s = -1, float(fit.history.at_s[0])
         self._warm = np.zeros(fit.history.num_clients, np.bool_)
-        self._presence = fit.leaves.draw(self._world.answers.sooner, rng=self._rng) if fit.clock.by_time else None
-        self.beyond = 0
 
     @property
     def ids(self) -> tuple[ClientId, ...]:
@@ -212,43 +203,31 @@ class Drawn:
         history, self._round = self._history, self._round + 1
         if self._round == history.num_rounds:
             return None
-        index = self._index = self._fit.clock.index(self._round, self._now_s)
-        self.beyond += self._fit.clock.by_time and self._now_s > self._fit.clock.end_s
-        available, features = history.available[index], self._fit.features[index].copy()
-        if self._presence is not None:
-            there = self._presence.at(index, self._now_s)
-            if index + 1 < history.num_rounds:
-                come = there & ~available
-                features[come] = self._fit.features[index + 1, come]
-            available = there
+        index, features = self._round, self._fit.features[self._round].copy()
         for column, (when_warm, otherwise) in self._fit.cold.items():
             features[:, column] = np.where(self._warm, when_warm, otherwise)
         self._features = features
         rules = history.rules[index] if self._rules is None else self._rules
         told = features if history.num_features else None
-        return RoundStart(self._now_s, history.members[index], available & history.members[index], told, rules)
+        return RoundStart(self._now_s, history.members[index], history.available[index], told, rules)
 
     def exchange(self, chosen: IntArray) -> Exchanges:
         """What becomes of the cohort: of clients that the log chose in this round, too, what became of them there."""
-        history, world, index, now_s = self._history, self._world, self._index, self._now_s
+        history, world, index = self._history, self._world, self._round
         rng = self._rng
         mean_s = world.times.means(chosen, self._features[chosen])
         ratio = world.times.scatter(chosen, rng.random(chosen.shape))
         lost_draw, over = rng.random(chosen.shape[0]), rng.random()
         time_s = self._scale * mean_s * ratio
-        if self._presence is None:
-            leaves = self._fit.leaves.within(index, chosen, float(history.at_s[index]), time_s)
-        else:
-            leaves = (now_s + time_s > self._presence.until(index, chosen)).astype(np.float64)
+        leaves = self._fit.leaves.within(index, chosen, float(history.at_s[index]), time_s)
         lost = lost_draw < world.answers.lost(chosen, leaves, mean_s)
-        if not self._fit.clock.by_time:
-            # What happened to these clients in this round is known: the same again, at the pace of the new context.
-            at = self._fit.at[index, chosen]
-            same = at >= 0
-            timed = self._fit.timed_at[at[same]]
-            known = timed >= 0
-            time_s[np.flatnonzero(same)[known]] = (mean_s[same] * world.times.ratio[np.maximum(timed, 0)])[known]
-            lost[same] = history.lost[at[same]]
+        # What happened to these clients in this round is known: the same again, at the pace of the new context.
+        at = self._fit.at[index, chosen]
+        same = at >= 0
+        timed = self._fit.timed_at[at[same]]
+        known = timed >= 0
+        time_s[np.flatnonzero(same)[known]] = (mean_s[same] * world.times.ratio[np.maximum(timed, 0)])[known]
+        lost[same] = history.lost[at[same]]
         if not np.isnan(world.waits.lost_s):
             time_s = np.where(lost, world.waits.lost_s, time_s)
         overhead_s = self._scale * world.waits.overhead(over)
@@ -265,13 +244,8 @@ def check_reach(played: Sequence[Played]) -> None:
     """Refuse a policy of which a log says too little.
 
     Raises:
-        InvalidInputError: If too many of its rounds lie after the log's end, or too many of its choices are unknown.
+        InvalidInputError: If too many of its choices are unknown.
     """
-    beyond, unknown = np.mean([(one.beyond, one.unknown) for one in played], axis=0).tolist()
-    if beyond > _MOST_BEYOND:
-        raise InvalidInputError(
-            f"{beyond:.0%} of its rounds would begin after the log's end, where the available clients are unknown; "
-            "a longer log is needed"
-        )
+    unknown = float(np.mean([one.unknown for one in played]))
     if unknown > _MOST_UNKNOWN:
         raise InvalidInputError(f"{unknown:.0%} of the clients that it chooses were never measured in the log")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, Unpack
 
 import polars as pl
 
+from fedroster.catalogue import make_policy, make_scenario, parse_settings
 from fedroster.errors import ConfigurationError, UnknownNameError
-from fedroster.lab.pages.charts import Figure, data_of
+from fedroster.lab.pages.charts import Figure, data_of, narrow
 from fedroster.lab.pages.report import BAND_NOTE, Report, Section, picture, write_page
 from fedroster.lab.trials.processes import in_processes
 from fedroster.lab.trials.run import Done, Engine, Where, finish, provenance
@@ -35,6 +36,8 @@ class Order:
         rounds: T of every run; None for the paper's, or the scale's.
         scale: Size of the training experiments: "smoke", "cpu" or "full"; None for none.
         training_seeds: Seeds of the runs with training, at least two; None for the scale's.
+        settings: Parameters of the scenarios that are changed, as text.
+        policies: Policies with parameters that are changed, such as "rbcs-f:alpha=0.2": wherever it plays.
     """
 
     paper: str
@@ -43,6 +46,26 @@ class Order:
     rounds: int | None = None
     scale: str | None = None
     training_seeds: Sequence[int] | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    policies: Sequence[str] = ()
+
+    def changed(self, need: Need) -> Need:
+        """The runs that a figure needs, with other parameters where these are asked for.
+
+        Raises:
+            UnknownNameError: If scenario or policy has no such parameter.
+            ConfigurationError: If a value is out of its range.
+        """
+        settings, policy = dict(need.settings) | dict(self.settings), need.policy
+        make_scenario(need.scenario, settings)
+        for text in self.policies:
+            name, _, more = text.partition(":")
+            own, _, parameters = policy.partition(":")
+            if own == name:
+                given = [parse_settings(filter(None, part.split(","))) for part in (parameters, more)]
+                policy = f"{name}:" + ",".join(f"{key}={value}" for key, value in (given[0] | given[1]).items())
+                make_policy(policy)
+        return replace(need, policy=policy, settings=tuple(settings.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +75,12 @@ class Output:
     Attributes:
         pages: Pictures, and the page as HTML and as Markdown.
         tables: The data of every figure, and the rounds of every run with training.
+        width: Of pictures for a paper, as PDF, in points; None for none.
     """
 
     pages: bool = True
     tables: bool = False
+    width: float | None = None
 
 
 PAGES = Output()
@@ -121,7 +146,7 @@ def reproduce(
     verdicts = judge(claims, level=entry.level, family=entry.family) if entry else judge(claims)
     done = [each for runs in finished.values() for each in runs]
     trained = [(each.trial, each.run) for each in done if each.trial.task is not None]
-    kept = _registry(entry, recipes, finished, verdicts)
+    kept = _registry(order, entry, recipes, finished, verdicts)
     settings = _settings(order, done, conditions) | machine() | {"code": provenance(done), **kept}
     write_table(_claims_table(verdicts), folder / "claims.csv")
     write_json(folder / "settings.json", {"command": command, **settings})
@@ -130,6 +155,8 @@ def reproduce(
             write_table(data_of(one.figure), folder / f"figure-{name}.csv")
         if trained:
             write_table(rounds_table(trained, _described).drop("decision_s", "budget_used"), folder / "runs.parquet")
+    for name, one in made.items() if output.width is not None else ():
+        narrow(one.figure, output.width or 0.0).save(folder / f"figure-{name}.pdf")
     if output.pages:
         known = {} if scale is None else scale.remarks
         remarks = dict.fromkeys(known.get(name, "") for name in _tasks(trial for trial, _ in trained))
@@ -145,6 +172,7 @@ _REGISTRY_NOTE = "Registered before the runs: {registered}. (Registry {registry}
 
 
 def _registry(
+    order: Order,
     entry: Registered | None,
     recipes: Mapping[str, FigureRecipe],
     finished: Mapping[Need, Sequence[Done]],
@@ -160,6 +188,8 @@ def _registry(
         seeds[kind] = list(dict.fromkeys(done.trial.seed for done in runs))
         carried += [done.registry for done in runs]
     faults = entry.faults([one.claim for one in verdicts], seeds, carried)
+    if order.settings or order.policies:
+        faults.insert(0, "parameters were changed")
     told = f"no: {'; '.join(faults[:3])}{f'; and {len(faults) - 3} more' * (len(faults) > 3)}"
     looks = f"{entry.looks} look{'s' * (entry.looks > 1)}"
     about = f"yes, on {entry.since}: claims, margins, {entry.family} tested claims as one family, seeds, {looks}"
@@ -185,7 +215,19 @@ def _wanted(order: Order) -> tuple[Paper, Scale | None, dict[str, FigureRecipe]]
     if order.rounds is not None:
         check_integer("rounds", order.rounds, least=10)
     wanted = order.figures or [name for name, recipe in known.items() if not recipe.on_request]
-    return paper, scale, {name: recipe for name, recipe in known.items() if name in wanted}
+    recipes = {name: recipe for name, recipe in known.items() if name in wanted}
+    played = {need.policy.partition(":")[0] for recipe in recipes.values() for need in recipe.needs.values()}
+    for text in order.policies:
+        if text.partition(":")[0] not in played:
+            raise UnknownNameError.of(f"policy of {order.paper}", text.partition(":")[0], played)
+    return (
+        paper,
+        scale,
+        {
+            name: replace(recipe, needs={label: order.changed(need) for label, need in recipe.needs.items()})
+            for name, recipe in recipes.items()
+        },
+    )
 
 
 def _check_folder(folder: Path, order: Order) -> None:
@@ -247,11 +289,14 @@ class _Made:
 def _settings(order: Order, done: Iterable[Done], conditions: Conditions) -> dict[str, Any]:
     """What the numbers depend on, but for the machine."""
     trials = [each.trial for each in done]
+    changes = [*(f"{name}={value}" for name, value in order.settings.items()), *order.policies]
     settings: dict[str, Any] = {
         "paper": order.paper,
         "scenarios": ", ".join(dict.fromkeys(trial.scenario for trial in trials)),
         "policies": ", ".join(dict.fromkeys(trial.policy for trial in trials)),
     }
+    if changes:
+        settings["changed"] = ", ".join(changes)
     if lengths := {trial.rounds for trial in trials if trial.task is None}:
         settings["seeds"] = ", ".join(map(str, order.seeds))
         settings["rounds"] = " or ".join(map(str, sorted(lengths, reverse=True)))  # training's are told by task
