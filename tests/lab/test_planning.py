@@ -17,8 +17,6 @@ from typer.testing import CliRunner
 from fedroster.cli import app, terminal
 from fedroster.errors import ConfigurationError, InvalidInputError
 from fedroster.lab import planning
-from fedroster.lab.pages.charts import data_of
-from fedroster.lab.pages.plan_figure import trade_off_figure
 from fedroster.lab.planning import SCREENED, LogWorld, ScenarioWorld, Setting, Wish, judged, plan, sentence
 from fedroster.lab.replay.modelled import Fit
 from fedroster.lab.replay.playing import Exchanges, Late, PlayedRound, RoundEnd, RoundStart, play
@@ -170,9 +168,6 @@ def test_what_cannot_be_met_is_said_with_the_nearest() -> None:
     assert not any(each.is_met for each in tried)
     assert tried[0].room(wish) == max(each.room(wish) for each in tried) < 0.0
     assert sentence(found).startswith(f"None of the {len(tried)} settings")
-    data = data_of(trade_off_figure(tried, wish))
-    assert set(data["setting"]) == {str(each.setting) for each in tried}
-    assert data["y"][0] == pytest.approx(100.0 * tried[0].least_share.mean)
 
 
 def test_a_share_beyond_all_places_is_not_tried() -> None:
@@ -289,13 +284,16 @@ def test_the_command_takes_a_log(tmp_path: Path) -> None:
     assert (lacking.exit_code, "--every-client and --rounds-under" in lacking.stderr) == (2, True)
 
 
-def test_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     command = ["plan", "rbcs-f/table-1", "--every-client", "0%", "--rounds-under", "5min", "--rounds", "20"]
     few = ["--policy", "random", "--seeds", "0-3"]
     shown = CliRunner().invoke(app, [*command, *few, "--json"])
     assert shown.exit_code == 0
     rows = json.loads(shown.stdout)
     assert {row["setting"]["deadline_s"] for row in rows} == {None, 300.0}
+    picture = tmp_path / "plan.svg"
+    assert CliRunner().invoke(app, [*command, *few[:2], "--seeds", "0", "--out", str(picture)]).exit_code in (0, 1)
+    assert "least share of a client, %" in picture.read_text(encoding="utf-8")
     beyond = CliRunner().invoke(app, [*command[:3], "90%", *command[4:], *few])
     assert (beyond.exit_code, beyond.stdout.startswith("None of the")) == (1, True)
     table = io.StringIO()

@@ -114,9 +114,7 @@ def plan(
     with progress("planning") as advance:
         found = try_settings(world, wish, seeds=numbers, late=cast("Late", late), only=policy or (), progress=advance)
     if out is not None:
-        from fedroster.lab.pages.plan_figure import trade_off_figure
-
-        trade_off_figure(found.tried, wish).save(out)
+        _draw(found, wish, out)
     if as_json:
         rows = [("logged", found.logged), *(("tried", each) for each in found.tried)]
         print_json(
@@ -131,6 +129,20 @@ def plan(
         _print(found, wish)
     if not found.tried[0].is_met:
         raise typer.Exit(1)
+
+
+def _draw(found: Plan, wish: Wish, file: Path) -> None:
+    """Draw what settings came to; the best, or the nearest, is in focus."""
+    from fedroster.lab.pages.pareto import pareto_figure
+    from fedroster.lab.statistics import Interval
+
+    points = {
+        str(each.setting): (Interval(*3 * (each.round_s.mean,)), Interval(*3 * (100.0 * each.least_share.mean,)))
+        for each in found.tried
+    }
+    x_label, y_label = f"{wish.share:.0%} of the rounds end within, s", "least share of a client, %"
+    title = f"Settings; wished: {wish.every_client:.1%} for each client, {wish.rounds_under_s:g} s"
+    pareto_figure(points, x_label, y_label, title=title, focus=[next(iter(points))]).save(file)
 
 
 def _print(found: Plan, wish: Wish) -> None:

@@ -50,8 +50,8 @@ MORE_IS_BETTER = {"a": point(3.0, 1.0), "b": point(2.0, 3.0), "c": point(1.0, 2.
 MAKERS = {
     "curves": lambda: lines(FEW, AXES, title=NASTY, level=(9.0, "beta = 0.15")),
     "logarithmic": lambda: lines({"a": BELOW_ZERO}, Axes("round", "s", log_x=True, log_y=True)),
-    "shares": lambda: lines({"a": SHARE}, Axes("time, s", "accuracy, %", log_x=True, stretched=True)),
-    "nothing": lambda: lines({"a": Curve(*(np.empty(0),) * 4)}, Axes("s", "%", log_x=True, stretched=True)),
+    "shares": lambda: lines({"a": SHARE}, Axes("time, s", "accuracy, %", log_x=True)),
+    "nothing": lambda: lines({"a": Curve(*(np.empty(0),) * 4)}, Axes("s", "%", log_x=True)),
     "apart": lambda: lines(MANY, AXES, apart=True, behind="policy-3", level=(2.0, "owed")),
     "panels": lambda: panels({"a": FEW, "b": FEW}, Axes("round", "%", range_y=(0.0, 20.0)), looks=in_order(FEW)),
     "intervals": lambda: intervals({"time, s": INTERVALS, "a measure that takes\ntwo lines": INTERVALS}),

@@ -45,10 +45,12 @@ def figures_of(runs: Mapping[str, Runs], values: Values, settings: Settings) -> 
         if sum(bool(np.isfinite(own["time_to_target_s"]).all()) for own in values.values()) > 1:
             figures |= [_pareto(values, settings, TIME_TO_TARGET)]
         curves = {text: _course(100.0 * own.accuracy) for text, own in runs.items()}
-        axes = Axes("round", "test accuracy, %", stretched=True)
+        means = np.concatenate([curve.mean for curve in curves.values()])
+        ends = max(float(means.min()) - 5.0, 0.0), min(float(means.max()) + 1.0, 100.0)  # bands may leave the picture
+        axes = Axes("round", "test accuracy, %", range_y=ends)
         figures["accuracy-per-round"] = _lines("Accuracy per round", curves, axes)
         curves = {text: _per_second(own) for text, own in runs.items()}
-        axes = Axes("simulated time, s", "test accuracy, %", log_x=True, stretched=True)
+        axes = Axes("simulated time, s", "test accuracy, %", log_x=True, range_y=ends)
         figures["accuracy-per-second"] = _lines("Accuracy per simulated second", curves, axes)
     if settings.has_prices:
         figures["updates"] = _updates(runs, max(settings.rounds // _WINDOWS, 1))

@@ -131,7 +131,6 @@ class Axes:
         y_label: What goes up.
         log_x: Whether the abscissa is logarithmic.
         log_y: Whether the ordinate is.
-        stretched: Whether values are in percent, and the ordinate is stretched towards 100 %.
         range_y: Both ends of the ordinate; None for those of the curves and their bands.
     """
 
@@ -139,7 +138,6 @@ class Axes:
     y_label: str
     log_x: bool = False
     log_y: bool = False
-    stretched: bool = False
     range_y: tuple[float, float] | None = None
 
 
@@ -237,24 +235,13 @@ def _points(groups: Mapping[str, Mapping[str, Curve]], axes: Axes) -> Iterator[d
                     yield named | {name: rounded(getattr(curve, name)[at]) for name in ("x", *_ENDS)}
 
 
-_STRETCH = 5  # power of a stretched ordinate
-_PERCENT = (10.0, 30.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 98.0, 99.0, 100.0)
-
-
 def _scales(curves: Sequence[Curve], axes: Axes, *, ticks: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """Scale and ticks of abscissa and ordinate."""
-    x, means = (np.concatenate([getattr(curve, name) for curve in curves]) for name in ("x", "mean"))
     across: dict[str, Any] = {"scale": alt.Scale(zero=False, nice=False), "axis": alt.Axis(tickCount=ticks)}
     if axes.log_x:
-        across = _logarithmic(x)
+        across = _logarithmic(np.concatenate([curve.x for curve in curves]))
     if axes.log_y:
-        return across, _logarithmic(np.concatenate([means, *(curve.low for curve in curves)]))
-    if axes.stretched:
-        least, most = (float(means.min()), float(means.max())) if means.size else (0.0, 100.0)
-        low, high = max(least - 5.0, 0.0), min(most + 1.0, 100.0)
-        scale = alt.Scale(type="pow", exponent=_STRETCH, domain=(low, high), nice=False)
-        shown = [tick for tick in _PERCENT if low <= tick <= high]
-        return across, {"scale": scale, "axis": alt.Axis(values=shown, labelOverlap="greedy")}
+        return across, _logarithmic(np.concatenate([end for curve in curves for end in (curve.mean, curve.low)]))
     if axes.range_y is not None:
         return across, {"scale": alt.Scale(domain=axes.range_y, nice=False)}
     return across, {"scale": alt.Scale(zero=False)}

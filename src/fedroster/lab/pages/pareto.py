@@ -140,7 +140,12 @@ def _placed(at: Mapping[str, tuple[float, float]], labels: Sequence[str]) -> dic
             box = (left, y + down - _LINE / 2, left + wide, y + down + _LINE / 2)
             covers = any(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in taken)
             # Inwards from the right half: on a page the picture may be narrower.
-            if not covers and box[0] >= 0.0 and not (to_right and (2.0 * x > WIDTH or box[2] > WIDTH)):
+            if (
+                not covers
+                and box[0] >= 0.0
+                and box[3] <= _HEIGHT
+                and not (to_right and (2.0 * x > WIDTH or box[2] > WIDTH))
+            ):
                 taken.append(box)
                 found[label] = place
                 break
