@@ -20,7 +20,7 @@ import fedroster.types
 MODULES = ["fedroster", "fedroster.types", "fedroster.errors", "fedroster.testing", "fedroster.policies"]
 STUDY = {"Comparison", "compare", "simulate_many"}
 """Names that need the extra ``study``."""
-RECOMMENDED = {"COCS", "RBCSF", "Floor", "Oort", "PartialPooling", "PowerOfChoice", "RoundRobin", "Uniform"}
+RECOMMENDED = {"BySpeed", "COCS", "RBCSF", "Floor", "Oort", "PartialPooling", "PowerOfChoice", "RoundRobin", "Uniform"}
 
 
 @pytest.mark.parametrize("module", MODULES)

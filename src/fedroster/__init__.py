@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fedroster.lab.federated import federate as federate
     from fedroster.policies import COCS as COCS
     from fedroster.policies import RBCSF as RBCSF
+    from fedroster.policies import BySpeed as BySpeed
     from fedroster.policies import Floor as Floor
     from fedroster.policies import Oort as Oort
     from fedroster.policies import PartialPooling as PartialPooling
@@ -43,7 +44,7 @@ _NAMES = {
     "lab.compare.result": "Comparison",
     "lab.compare.run": "compare simulate_many",
     "lab.federated": "federate",
-    "policies": "COCS RBCSF Floor Oort PartialPooling PowerOfChoice RoundRobin Uniform",
+    "policies": "COCS RBCSF BySpeed Floor Oort PartialPooling PowerOfChoice RoundRobin Uniform",
     "record": "Log Record",
     "rules.rules": "Group Rules",
     "selector": "Cohort EdgeCohort EdgeSelector Selector",
