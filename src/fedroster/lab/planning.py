@@ -14,7 +14,7 @@ import numpy as np
 from fedroster.catalogue import make_policy, make_scenario
 from fedroster.errors import ConfigurationError, InfeasibleError, InvalidInputError
 from fedroster.lab.replay.history import History
-from fedroster.lab.replay.modelled import Fit, check_reach
+from fedroster.lab.replay.modelled import Fit
 from fedroster.lab.replay.playing import Exchanges, Late, PlayedRound, RoundEnd, RoundStart, play
 from fedroster.lab.statistics import Interval, prediction_interval
 from fedroster.parts import Parameters, Positive, Share, check_integer, check_number
@@ -249,9 +249,9 @@ class LogWorld:
     def play(self, policy: str, spare: int, seed: int, ending: RoundEnd) -> list[PlayedRound]:
         """Play a policy in the world of that number."""
         ending = dataclasses.replace(ending, tells_length=self.fit.tells_length)
-        played = self.fit.play(make_policy(policy), seed, spare=spare, ending=ending, rules=self._rules)
-        check_reach([played])
-        return played.rounds
+        rounds = self.fit.play(make_policy(policy), seed, spare=spare, ending=ending, rules=self._rules)
+        self.fit.check_reach([rounds])
+        return rounds
 
     def logged(self, wish: Wish) -> Tried:
         """What the log tells of itself."""

@@ -51,7 +51,7 @@ def fit(history):
 
 
 def test_a_policy_that_chooses_what_the_log_chose_meets_what_the_log_met(history, fit):
-    played = fit.play(Again(history.chosen), 1).rounds
+    played = fit.play(Again(history.chosen), 1)
     assert [one.length_s for one in played] == pytest.approx(history.round_s)
     assert all((one.status == Status.COMPLETED).all() for one in played)
     assert all((one.chosen == np.flatnonzero(row)).all() for one, row in zip(played, history.chosen, strict=True))
@@ -127,7 +127,7 @@ def test_visits_that_are_short_or_long_lose_as_many_answers_as_the_log_shows():
     )
     fit = Fit(log, draws=19, seed=0)
     drawn = np.mean([world.answers.sooner for world in fit.worlds])
-    played = [fit.play(RoundRobin(), number).rounds for number in range(19)]
+    played = [fit.play(RoundRobin(), number) for number in range(19)]
     again = sum(np.count_nonzero(one.status != Status.COMPLETED) for run in played for one in run) / 19
     truth = sum(np.count_nonzero(~stays[at, one.chosen]) for run in played for at, one in enumerate(run)) / 19
     assert drawn < 0.95
@@ -154,7 +154,7 @@ def test_idle_time_between_rounds_stays_where_it_was():
     history = history_of(rounds=60)
     nights_s = np.where(np.arange(60) % 10 == 9, 36000.0, np.random.default_rng(0).uniform(1.0, 9.0, 60))
     history = replace(history, at_s=history.at_s + np.concatenate(([0.0], np.cumsum(nights_s)[:-1])))
-    played = Fit(history, draws=2, seed=0).play(RoundRobin(), 1).rounds
+    played = Fit(history, draws=2, seed=0).play(RoundRobin(), 1)
     begun, ended = np.array([(one.at_s, one.at_s + one.length_s) for one in played]).T
     assert begun[1:] - ended[:-1] == pytest.approx(nights_s[:-1])
 
@@ -205,7 +205,7 @@ def test_the_rules_of_a_log_are_played():
     assert sum(held) >= 16  # of 18 intervals of 90 %
     few = np.array([client in [f"c{number}" for number in range(10)] for client in history.ids])
     chosen = np.zeros((100, 16), np.int64)
-    for number, one in enumerate(Fit(history, draws=2, seed=0).play(RoundRobin(), 0).rounds):
+    for number, one in enumerate(Fit(history, draws=2, seed=0).play(RoundRobin(), 0)):
         chosen[number, one.chosen] = 1
         assert not one.begun or 1 <= few[one.chosen].sum() <= 3
     assert max(chosen[start : start + 5].sum(axis=0).max() for start in range(96)) <= 2
@@ -217,7 +217,7 @@ def test_clients_that_fail_again_and_again_pause_in_a_replay_too():
     never = history.client == 3
     status = np.where(never, np.uint8(Status.DROPPED), history.status)
     history = replace(history, status=status, time_s=np.where(never, np.nan, history.time_s))
-    rounds = Fit(history, draws=2, seed=0).play(Uniform(), 1).rounds
+    rounds = Fit(history, draws=2, seed=0).play(Uniform(), 1)
     count = np.bincount(np.concatenate([one.chosen for one in rounds]), minlength=16)
     assert count[3] < 0.7 * np.delete(count, 3).mean()
 

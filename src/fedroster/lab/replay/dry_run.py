@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedroster.lab.replay.history import History
-from fedroster.lab.replay.modelled import Fit, check_reach
+from fedroster.lab.replay.modelled import Fit
 from fedroster.lab.replay.playing import PlayedRound
 from fedroster.lab.statistics import prediction_interval
 from fedroster.types import AnyPolicy, FloatArray
@@ -57,8 +57,8 @@ def dry_run(history: History, policy: AnyPolicy, rules: Mapping[str, Any]) -> li
     means = []
     for of, each in (("the log's rules, played", None), ("these rules, played", rules)):
         played = [fit.play(policy, number, rules=each) for number in range(len(fit.worlds))]
-        check_reach(played)
-        table = np.array([_numbers(one.rounds) for one in played])
+        fit.check_reach(played)
+        table = np.array([_numbers(one) for one in played])
         means.append(table[:, 0])
         ratio = means[-1] / means[0]
         low, high = (np.exp(prediction_interval(np.log(ratio))) - 1.0).tolist()

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedroster.errors import FedrosterError, InvalidInputError
 from fedroster.lab.replay.history import History, read_history
-from fedroster.lab.replay.modelled import Fit, check_reach
+from fedroster.lab.replay.modelled import Fit
 from fedroster.lab.replay.playing import PlayedRound
 from fedroster.parts import missing_signals
 from fedroster.record import Log
@@ -128,10 +128,10 @@ def _estimates(fit: Fit, name: str, policy: AnyPolicy) -> list[Estimate]:
     history = fit.history
     try:
         played = [fit.play(policy, number) for number in range(DRAWS)]
-        check_reach(played)
+        fit.check_reach(played)
     except FedrosterError as error:
         return _all_refused(name, history.num_rounds, str(error))
-    worlds = [_Run.of(one.rounds, history.num_clients) for one in played]
+    worlds = [_Run.of(one, history.num_clients) for one in played]
     values = {
         "mean_round_time_s": _time(fit, worlds),
         "min_participation_rate": _rate(history, worlds),

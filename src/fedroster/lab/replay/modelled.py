@@ -34,19 +34,6 @@ class WorldDraw:
     waits: Waits
 
 
-@dataclass(frozen=True, slots=True)
-class Played:
-    """A policy's rounds in one drawn world.
-
-    Attributes:
-        rounds: The rounds.
-        unknown: Share of the chosen clients that the log never measured.
-    """
-
-    rounds: list[PlayedRound]
-    unknown: float
-
-
 class Fit:
     """What is fitted to a log once, for all policies.
 
@@ -136,7 +123,7 @@ class Fit:
         spare: int = 0,
         ending: RoundEnd | None = None,
         rules: Mapping[str, Any] | None = None,
-    ) -> Played:
+    ) -> list[PlayedRound]:
         """Let a policy that knows nothing yet play the log's rounds in one drawn world.
 
         Args:
@@ -151,10 +138,18 @@ class Fit:
         """
         world = Drawn(self, number, rules)
         size, ending = self.history.cohort_size + spare, ending or RoundEnd(tells_length=self.tells_length)
-        rounds = play(policy, world, cohort_size=size, options=self.history.options, seed=number, ending=ending)
-        chosen = np.concatenate([one.chosen for one in rounds])
+        return play(policy, world, cohort_size=size, options=self.history.options, seed=number, ending=ending)
+
+    def check_reach(self, runs: Sequence[Sequence[PlayedRound]]) -> None:
+        """Refuse a policy of which the log says too little: it chooses too many clients that were never measured.
+
+        Raises:
+            InvalidInputError: If so.
+        """
+        chosen = np.concatenate([one.chosen for run in runs for one in run])
         unknown = float(np.mean(self.measured[chosen] == 0)) if chosen.shape[0] else 0.0
-        return Played(rounds, unknown)
+        if unknown > _MOST_UNKNOWN:
+            raise InvalidInputError(f"{unknown:.0%} of the clients that it chooses were never measured in the log")
 
     def logged_again(self, number: int) -> float:
         """Mean time of the log's own rounds with its own cohorts in a drawn world, scatter drawn again, seconds."""
@@ -238,14 +233,3 @@ class Drawn:
         self._warm = np.zeros(self._warm.shape, np.bool_)
         self._warm[chosen] = True
         self._now_s = self._fit.clock.next_s(self._round, self._now_s, length_s, empty=not chosen.shape[0])
-
-
-def check_reach(played: Sequence[Played]) -> None:
-    """Refuse a policy of which a log says too little.
-
-    Raises:
-        InvalidInputError: If too many of its choices are unknown.
-    """
-    unknown = float(np.mean([one.unknown for one in played]))
-    if unknown > _MOST_UNKNOWN:
-        raise InvalidInputError(f"{unknown:.0%} of the clients that it chooses were never measured in the log")
