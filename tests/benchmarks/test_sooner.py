@@ -11,29 +11,34 @@ import pytest
 from benchmarks import sooner
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "sooner.md"
+JUDGED = {"": (4, 0), "wider": (12, 1), "harder": (4, 0)}
+"""Families that have been judged: claims that are undecided, and that do not hold."""
 
 
-def test_the_verdicts_are_those_of_the_registered_rows(tmp_path: Path) -> None:
-    first = sooner.Family.read()
-    committed = (first.folder / "verdicts.md").read_text()
-    shutil.copy(first.folder / "runs.csv", tmp_path)
-    copied = replace(first, folder=tmp_path)
+@pytest.mark.parametrize("name", JUDGED)
+def test_the_verdicts_are_those_of_the_registered_rows(name: str, tmp_path: Path) -> None:
+    family = sooner.Family.read(name)
+    committed = (family.folder / "verdicts.md").read_text()
+    shutil.copy(family.folder / "runs.csv", tmp_path)
+    copied = replace(family, folder=tmp_path)
     sooner.judge(copied)
     assert (tmp_path / "verdicts.md").read_text() == committed
-    assert committed.count("undecided") == 4
-    assert "does not hold" not in committed
+    assert (committed.count("| undecided"), committed.count("| does not hold")) == JUDGED[name]
+    assert committed.count("decide)") == JUDGED[name][0]  # each undecided one says what it would cost
     lines = (tmp_path / "runs.csv").read_text().splitlines()
     (tmp_path / "runs.csv").write_text("\n".join(lines[:-1]) + "\n")
     with pytest.raises(SystemExit, match="1 registered runs are missing"):
         sooner.judge(copied)
 
 
-def test_each_way_has_the_steps_that_tuning_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    first = sooner.Family.read()
-    committed = (first.folder / "tuned.json").read_text()
-    shutil.copy(first.folder / "tuning.csv", tmp_path)
+@pytest.mark.parametrize("name", JUDGED)
+def test_each_way_has_the_steps_that_tuning_found(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    family = sooner.Family.read(name)
+    committed = (family.folder / "tuned.json").read_text()
+    if (family.folder / "tuning.csv").exists():
+        shutil.copy(family.folder / "tuning.csv", tmp_path)
     monkeypatch.setattr(sooner, "play", lambda *_, **__: pytest.fail("a run of tuning is missing"))
-    sooner.tune(replace(first, folder=tmp_path))
+    sooner.tune(replace(family, folder=tmp_path))
     assert (tmp_path / "tuned.json").read_text() == committed
 
 
