@@ -78,3 +78,14 @@ def test_no_cell_or_title_is_markup_or_forges_a_line(monkeypatch):
     assert text.getvalue().count(r"\nINFO round 9 begun\x1b[2J") == 2
     assert "\x1b]8" not in text.getvalue()
     assert "\x1b[2J" not in text.getvalue()
+
+
+def test_a_long_job_says_how_long_it_takes(monkeypatch, capsys):
+    now = iter([0.0, 1.0, 20.0, 40.0])
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: next(now))
+    said = []
+    monkeypatch.setattr(terminal, "remark", said.append)
+    with terminal.progress("training") as advance:
+        for done in (0.1, 1.0, 2.0):
+            advance(done, 100.0)
+    assert said == ["this takes about 33 minutes more"]

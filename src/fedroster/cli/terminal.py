@@ -6,11 +6,13 @@ import json
 import math
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from fedroster.core.checks import counted
 from fedroster.core.outside import plain
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from fedroster.lab.compare.tables import Measure
 
 
+_FIRST_S = 15.0  # of a job, before anything is said of how long it takes
 WIDE = (0, 2, 0, 0)
 """Padding of tables that are mostly text."""
 
@@ -164,10 +167,17 @@ def progress(what: str, *, of_bytes: bool = False) -> Iterator[Callable[..., Non
     end = (bars.TimeElapsedColumn(), bars.TextColumn("left"), bars.TimeRemainingColumn())
     bar = bars.Progress(*begin, *counts, *end, console=err())
     task = bar.add_task(what, total=None)
+    begun, is_said = time.monotonic(), of_bytes
 
     def advance(done: float, total: float | None = None, words: str = "") -> None:
+        nonlocal is_said
         bar.start()
         bar.update(task, completed=done, total=total, description=f"{what} {words}".rstrip())
+        spent_s = time.monotonic() - begun
+        if not is_said and total and done and spent_s > _FIRST_S:
+            is_said, left_s = True, spent_s * (total - done) / done
+            if left_s > 10.0 * _FIRST_S:
+                remark(f"this takes about {counted(math.ceil(left_s / 60.0), 'minute')} more")
 
     try:
         yield advance
