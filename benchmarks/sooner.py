@@ -323,6 +323,20 @@ def cost(sides: Sequence[FloatArray | None], chains: Sequence[Chain]) -> str:
     return f"about {needed:.0f} seeds would decide" if needed < 1000 else "more seeds would not decide"
 
 
+def medians(found: Mapping[tuple[str, float, str], Mapping[int, Mapping[str, str]]]) -> str:
+    """What the ways of each world came to, medians over seeds, as Markdown."""
+    lines = ["| world | coupling | way | target, s | reached by | final, % | slowest quarter, % | sway | least share |"]
+    lines.append("| --- " * 9 + "|")
+    for where, rows in found.items():
+        of = {name: np.array([float(row[name]) for row in rows.values()]) for name in MEASURED}
+        reached = f"{np.median(of['target_s']):.0f} | {np.isfinite(of['target_s']).sum()} of {len(rows)}"
+        points = " | ".join(f"{100 * np.median(of[name]):.1f}" for name in ("final", "slowest_quarter", "sway"))
+        lines.append(
+            f"| {where[0]} | {where[1]} | {where[2]} | {reached} | {points} | {np.median(of['least_share']):.2f} |"
+        )
+    return "\n".join(lines)
+
+
 def judge(family: Family) -> None:
     """Test every claim, and correct for all of them."""
     found: dict[tuple[str, float, str], dict[int, dict[str, str]]] = defaultdict(dict)
@@ -357,7 +371,7 @@ def judge(family: Family) -> None:
         verdict = "holds" if p_holds < LEVEL else "does not hold" if p_fails < LEVEL else "undecided"
         verdict += f" (p {min(p_holds, p_fails):.3f}{f'; {cost(both, (up, down))}' * (verdict == 'undecided')})"
         lines.append(f"| {world} | {coupling} | {name} | {middle:.2f} | {bound} | {verdict} |")
-    text = "\n".join(lines)
+    text = "\n".join(lines) + "\n\n" + medians(found)
     print(text)
     (family.folder / "verdicts.md").write_text(f"Registry {family.digest}.\n\n{text}\n")
 
