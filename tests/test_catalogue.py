@@ -52,7 +52,7 @@ def test_every_policy_is_made_from_its_name_and_its_defaults_as_text(name):
     text = ",".join(f"{parameter}={value}" for parameter, value in shown.items())
     assert make_policy(f"{name}:{text}") == make_policy(name) == entry.make()
     assert entry.summary
-    assert entry.source
+    assert entry.origin
 
 
 @pytest.mark.parametrize("name", sorted(scenarios()))
@@ -64,7 +64,7 @@ def test_every_scenario_is_made_from_its_name_and_its_defaults_as_text(name):
     settings = {parameter: text(value) for parameter, value in entry.parameters().items()}
     assert make_scenario(name) == make_scenario(name, settings) == entry.make()
     assert entry.summary
-    assert entry.source
+    assert entry.origin
 
 
 def test_parameters_are_the_fields_with_their_defaults():

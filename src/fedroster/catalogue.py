@@ -24,6 +24,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, cast
 
+from fedroster.core.citation import in_short
 from fedroster.core.errors import ConfigurationError, FedrosterError, PluginWarning, UnknownNameError
 
 if TYPE_CHECKING:
@@ -38,10 +39,8 @@ REFERENCE = "random"
 DEFAULT_SCENARIO = "rbcs-f/table-1"
 """Where policies are compared if no scenario is named."""
 
-RBCS_F = "Huang et al., IEEE TPDS 2021, doi:10.1109/TPDS.2020.3040887"
-COCS = "Qu et al., 2021, arXiv:2112.00925"
-FEDCS = "Nishio and Yonetani, ICC 2019, doi:10.1109/ICC.2019.8761315"
-FEDAU = "Wang and Ji, ICLR 2024, arXiv:2306.03401"
+RBCS_F = "Huang et al. 2021, doi:10.1109/TPDS.2020.3040887"
+COCS = "Qu et al. 2021, arXiv:2112.00925"
 OURS = "fedroster"
 
 
@@ -52,7 +51,7 @@ class Entry:
     Attributes:
         made: A frozen dataclass, whose fields are the parameters; or its path.
         summary: One line.
-        source: Where it is published.
+        source: Where it is published; empty for what the BibTeX in its class attribute ``citation`` says.
         optimal: Policy that the regret is measured against; empty for none.  This and all that follow are for scenarios
             only.
         yardstick: Policy whose updates in time the others are given as a share of; empty for none.
@@ -65,7 +64,7 @@ class Entry:
 
     made: Callable[..., Any] | str
     summary: str
-    source: str
+    source: str = ""
     optimal: str = ""
     yardstick: str = ""
     rounds: int = 200
@@ -83,9 +82,14 @@ class Entry:
         return cast("Callable[..., Any]", getattr(importlib.import_module(module), name))
 
     @property
+    def origin(self) -> str:
+        """Where it is published: authors, year and link."""
+        return self.source or in_short(getattr(self.make, "citation", ""))
+
+    @property
     def is_ours(self) -> bool:
         """Whether comparisons are about it by default; policies only."""
-        return self.source == OURS
+        return self.origin == OURS
 
     def parameters(self) -> dict[str, Any]:
         """Names and defaults of the parameters."""
@@ -100,74 +104,42 @@ def _default(field: dataclasses.Field[Any]) -> Any:
     return policy_text(found) if found is not None and field.name == "policy" else found
 
 
-def _policy(name: str, summary: str, source: str) -> Entry:
-    return Entry(f"fedroster.policies.{name}", summary, source)
+def _policy(name: str, summary: str) -> Entry:
+    return Entry(f"fedroster.policies.{name}", summary)
 
 
 POLICIES: Mapping[str, Entry] = {
-    "rbcs-f": _policy("RBCSF", "Lyapunov queues and a contextual bandit: short rounds, guaranteed rates", RBCS_F),
-    "floor": _policy(
-        "Floor", "every client's share at every moment: urgent clients first, the rest by price; no V", OURS
-    ),
-    "by-speed": _policy("BySpeed", "draws by speed, for free places with an update memory", OURS),
-    "random": _policy("Uniform", "uniform among the available clients, within budgets", "McMahan et al., AISTATS 2017"),
-    "fedcs": _policy(
-        "FedCS", "all clients expected in time, as adapted by Huang et al. 2021; knows the true means", RBCS_F
-    ),
-    "fedcs-greedy": _policy(
-        "FedCSGreedy", "greedy upload schedule within a deadline, as published; knows the true means", FEDCS
-    ),
-    "dirichlet": _policy("Dirichlet", "fixed random probabilities, Dir(gamma_2), to study unfairness", RBCS_F),
-    "p3": _policy("OmniscientP3", "RBCS-F's problem with the true means: regret is measured against it", RBCS_F),
-    "cocs": _policy("COCS", "contextual bandit over client-server pairs: most updates in time for the budgets", COCS),
-    "oracle": _policy("Oracle", "knows which updates will be in time", COCS),
-    "oracle-p": _policy("OracleP", "knows the probability of every update to be in time", COCS),
-    "cucb": _policy("CUCB", "UCB over a pool of whole decisions, as published", COCS),
-    "linucb": _policy("LinUCB", "LinUCB over a pool of whole decisions, as published", COCS),
-    "cucb-pairs": _policy("CUCBPairs", "UCB per client-server pair, the solver chooses", COCS),
-    "linucb-pairs": _policy("LinUCBPairs", "LinUCB per client-server pair, the solver chooses", COCS),
-    "partial-pooling": _policy(
-        "PartialPooling", "one curve over contexts, deviations where data shows them; rates with beta", OURS
-    ),
-    "oort": _policy("Oort", "exploits great losses on fast clients, explores by speed, paced", "Lai et al., OSDI 2021"),
-    "power-of-choice": _policy(
-        "PowerOfChoice", "of d random candidates those of greatest last known loss (rpow-d)", "arXiv:2010.01243"
-    ),
-    "tifl": _policy(
-        "TiFL", "cohorts from one tier of equally fast clients", "Chai et al., HPDC 2020, doi:10.1145/3369583.3392686"
-    ),
-    "e3cs": _policy(
-        "E3CS",
-        "exponential weights for clients that answer in time, with a fairness quota",
-        "Huang et al., IEEE IoT Journal 2022, doi:10.1109/JIOT.2022.3172113",
-    ),
-    "cs-ucb": _policy(
-        "CSUCB", "UCB on times, with fairness queues", "Xia et al., IEEE TWC 2020, doi:10.1109/TWC.2020.3008091"
-    ),
-    "participation-weights": _policy(
-        "ParticipationWeights", "FedAU's weights around any policy: corrects how often clients take part", FEDAU
-    ),
-    "afl": _policy("AFL", "draws that grow with the clients' losses, some at random", "Goetz et al., arXiv:1909.12641"),
-    "refl": _policy("REFL", "first the clients that will be there least", "Abdelmoniem et al., EuroSys 2023"),
-    "pisces": _policy("Pisces", "free places to useful clients whose updates come fresh", "Jiang et al., SoCC 2022"),
-    "f3ast": _policy(
-        "F3AST", "the turns that reduce the variance most; weights p / r", "Ribero et al., IEEE JSTSP 2023"
-    ),
-    "clustered-sampling": _policy(
-        "ClusteredSampling", "unbiased draws by sample size, one from each urn", "Fraboni et al., ICML 2021"
-    ),
-    "fedcor": _policy(
-        "FedCor", "reduces the losses of all most, as they correlate; asks all", "Tang et al., CVPR 2022"
-    ),
-    "optimal-client-sampling": _policy(
-        "OptimalClientSampling", "candidates train, large updates are sent; unbiased weights", "Chen et al., TMLR 2022"
-    ),
-    "round-robin": _policy(
-        "RoundRobin", "clients chosen longest ago first", "Yang et al., IEEE TCOM 2020, arXiv:1908.06287"
-    ),
-    "size-weighted": _policy(
-        "SizeWeighted", "with probabilities proportional to the clients' samples", "Li et al., ICLR 2020"
-    ),
+    "rbcs-f": _policy("RBCSF", "Lyapunov queues and a contextual bandit: short rounds, guaranteed rates"),
+    "floor": _policy("Floor", "every client's share at every moment: urgent clients first, the rest by price; no V"),
+    "by-speed": _policy("BySpeed", "draws by speed, for free places with an update memory"),
+    "random": _policy("Uniform", "uniform among the available clients, within budgets"),
+    "fedcs": _policy("FedCS", "all clients expected in time, as adapted by Huang et al. 2021; knows the true means"),
+    "fedcs-greedy": _policy("FedCSGreedy", "greedy uploads within a deadline, as published; knows the true means"),
+    "dirichlet": _policy("Dirichlet", "fixed random probabilities, Dir(gamma_2), to study unfairness"),
+    "p3": _policy("OmniscientP3", "RBCS-F's problem with the true means: regret is measured against it"),
+    "cocs": _policy("COCS", "contextual bandit over client-server pairs: most updates in time for the budgets"),
+    "oracle": _policy("Oracle", "knows which updates will be in time"),
+    "oracle-p": _policy("OracleP", "knows the probability of every update to be in time"),
+    "cucb": _policy("CUCB", "UCB over a pool of whole decisions, as published"),
+    "linucb": _policy("LinUCB", "LinUCB over a pool of whole decisions, as published"),
+    "cucb-pairs": _policy("CUCBPairs", "UCB per client-server pair, the solver chooses"),
+    "linucb-pairs": _policy("LinUCBPairs", "LinUCB per client-server pair, the solver chooses"),
+    "partial-pooling": _policy("PartialPooling", "one curve over contexts, and deviations; rates with beta"),
+    "oort": _policy("Oort", "exploits great losses on fast clients, explores by speed, paced"),
+    "power-of-choice": _policy("PowerOfChoice", "of d random candidates those of greatest last known loss (rpow-d)"),
+    "tifl": _policy("TiFL", "cohorts from one tier of equally fast clients"),
+    "e3cs": _policy("E3CS", "exponential weights for clients that answer in time, with a fairness quota"),
+    "cs-ucb": _policy("CSUCB", "UCB on times, with fairness queues"),
+    "participation-weights": _policy("ParticipationWeights", "FedAU's weights around any policy"),
+    "afl": _policy("AFL", "draws that grow with the clients' losses, some at random"),
+    "refl": _policy("REFL", "first the clients that will be there least"),
+    "pisces": _policy("Pisces", "free places to useful clients whose updates come fresh"),
+    "f3ast": _policy("F3AST", "the turns that reduce the variance most; weights p / r"),
+    "clustered-sampling": _policy("ClusteredSampling", "unbiased draws by sample size, one from each urn"),
+    "fedcor": _policy("FedCor", "reduces the losses of all most, as they correlate; asks all"),
+    "optimal-client-sampling": _policy("OptimalClientSampling", "large updates are sent, with unbiased weights"),
+    "round-robin": _policy("RoundRobin", "clients chosen longest ago first"),
+    "size-weighted": _policy("SizeWeighted", "with probabilities proportional to the clients' samples"),
 }
 """Our policies by name."""
 

@@ -52,7 +52,7 @@ def _groups() -> dict[str, list[dict[str, Any]]]:
 
     made = {
         group: [
-            {"name": name, "summary": entry.summary, "source": entry.source, "parameters": entry.parameters()}
+            {"name": name, "summary": entry.summary, "source": entry.origin, "parameters": entry.parameters()}
             for name, entry in entries.items()
         ]
         for group, entries in (("policies", policies()), ("scenarios", scenarios()))
