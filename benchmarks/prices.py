@@ -1,23 +1,20 @@
 """Training by Qu et al. 2021 under two readings of when a price is drawn: once for each client, or in each round.
 
-Run as ``python -m benchmarks.prices [--seeds 1200-1209] [--policies oracle,cocs] [--out FOLDER]``.  Table I gives the
+Run as ``python -m benchmarks.prices [--seeds 1200-1209] [--out FOLDER]``.  Table I gives the
 prices' distribution and no time (Choice B3).  The table is ``prices.md`` of the folder.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 from numpy.random import Generator
 
-from benchmarks.rows import RESULTS
+from benchmarks.rows import table_of_seeds
 from fedroster.catalogue import make_policy
 from fedroster.core.problem import Outcome, RoundContext
-from fedroster.core.state import write_text_atomically
 from fedroster.core.streams import Streams
 from fedroster.lab.federated import federate
 from fedroster.lab.papers.sizes import MNIST_STEPS
@@ -50,14 +47,14 @@ def trained(policy: str, network: HierarchicalNetwork, seed: int, rounds: int) -
     return 100.0 * accuracy, updates / rounds, int((chosen == 0).sum())
 
 
-def table(seeds: Sequence[int], policies: Sequence[str], rounds: int) -> str:
+def table(seeds: Sequence[int], rounds: int, _: int) -> str:
     """Accuracy with its 95 % interval, updates and clients that were never chosen, under both readings, as Markdown."""
     lines = [
         "| prices | policy | final accuracy, % | updates a round | clients never chosen, of 50 |",
         "| --- | --- | --- | --- | --- |",
     ]
     for drawn, kind in (("once a client", HierarchicalNetwork), ("in each round", PricesOfARound)):
-        for policy in policies:
+        for policy in POLICIES:
             found = np.array([trained(policy, kind(), seed, rounds) for seed in seeds])
             final = mean_interval(found[:, 0])
             cells = f"{final.mean:.1f} ({final.low:.1f} to {final.high:.1f}) | {found[:, 1].mean():.2f} | "
@@ -65,24 +62,6 @@ def table(seeds: Sequence[int], policies: Sequence[str], rounds: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    """Train, and write the table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.prices", description=__doc__)
-    parser.add_argument("--seeds", default="1200-1209")
-    parser.add_argument("--policies", default=",".join(POLICIES))
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    given = parser.parse_args()
-    first, _, last = given.seeds.partition("-")
-    found = table(range(int(first), int(last or first) + 1), given.policies.split(","), MNIST_STEPS.rounds)
-    given.out.mkdir(parents=True, exist_ok=True)
-    command = f"python -m benchmarks.prices --seeds {given.seeds} --policies {given.policies}"
-    write_text_atomically(
-        given.out / "prices.md",
-        f"# prices\n\nMNIST, logistic regression, E = 2 gradient steps a round, {MNIST_STEPS.rounds} rounds.\n"
-        f"Made by `{command}`; intervals are 95 %.\n\n{found}",
-    )
-    print(found)
-
-
 if __name__ == "__main__":
-    main()
+    ABOUT = "MNIST, logistic regression, E = 2 gradient steps a round; intervals are 95 %."
+    table_of_seeds("prices", __doc__, table, ABOUT, f"1200-1209 {MNIST_STEPS.rounds}")

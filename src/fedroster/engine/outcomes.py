@@ -65,10 +65,10 @@ class Outcomes:
         status: dict[ClientId, Status | None] = {name: how for name, how in self.status.items() if how is not None}
         answered = [name for name, how in self.status.items() if how is not None and how <= Status.LATE]
 
+        told = self.losses if wants_losses(selector.policy) else {}
+
         def measured(kind: str) -> Mapping[ClientId, float] | None:
-            if not wants_losses(selector.policy):
-                return None
-            values = {name: getattr(self.losses[name], kind) for name in answered if name in self.losses}
+            values = {name: getattr(told[name], kind) for name in answered if name in told}
             return {name: value for name, value in values.items() if value is not None} or None
 
         if status:
