@@ -32,12 +32,7 @@ class Interval:
 
 def mean_interval(values: Sequence[float] | FloatArray, *, confidence: float = 0.95) -> Interval:
     """Student's t interval of a mean over seeds; a single value has an interval without width."""
-    x = np.asarray(values, np.float64)
-    mean = float(x.mean())
-    if x.shape[0] < 2:
-        return Interval(mean, mean, mean)
-    half = _quantile(x.shape[0] - 1, confidence) * float(x.std(ddof=1)) / math.sqrt(x.shape[0])
-    return Interval(mean, mean - half, mean + half)
+    return Interval(*map(float, band(np.asarray(values, np.float64), confidence=confidence)))
 
 
 def prediction_interval(
@@ -84,15 +79,9 @@ def band(values: FloatArray, *, confidence: float = 0.95) -> tuple[FloatArray, F
 
 def median_interval(values: Sequence[float] | FloatArray, *, confidence: float = 0.95) -> Interval:
     """Median over seeds, with the interval that the sign test leaves; ends may be infinite, NaN counts as 0."""
-    from scipy.special import bdtr
-
-    x = np.sort(np.nan_to_num(np.asarray(values, np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
-    count = x.shape[0]
-    outside = max((k for k in range(count // 2) if 2.0 * bdtr(k, count, 0.5) <= 1.0 - confidence), default=-1)
-    low, high = (float(x[outside]), float(x[count - 1 - outside])) if outside >= 0 else (-math.inf, math.inf)
-    below = float(x[(count - 1) // 2])
-    above = float(x[count // 2])
-    return Interval(below if below == above else 0.5 * (below + above), low, high)
+    x = np.nan_to_num(np.asarray(values, np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf)
+    level = (1.0 - confidence) / 2.0
+    return Interval(float(np.median(x)), _sign_end(x, level), -_sign_end(-x, level))
 
 
 def interval_of(values: Sequence[float] | FloatArray) -> Interval:
