@@ -18,6 +18,7 @@ import numpy as np
 from fedroster.aggregation.hierarchical import hierarchical_round_time
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray, StatusArray
 from fedroster.core.errors import ConfigurationError, FairnessWarning, SelectionError
+from fedroster.core.parameters import suggests
 from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection, check_selection
 from fedroster.core.protocols import AnyEnvironment, AnyPolicy, asks, check_policy, poll_times, polls, weighed
 from fedroster.core.state import is_label_of, kept, load_arrays, pack, per_client, save_arrays, unpack, whole
@@ -290,6 +291,7 @@ def round_time(outcome: Outcome, context: RoundContext, selection: Selection) ->
     return min(float(outcome.exchange_time_s[selection.links].max()), outcome.deadline_s)
 
 
+@suggests
 def simulate(
     policy: AnyPolicy,
     environment: AnyEnvironment,

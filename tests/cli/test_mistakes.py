@@ -8,7 +8,7 @@ import math
 import pytest
 from typer.testing import CliRunner
 
-from fedroster import RBCSF, Floor, Group, Rules, Selector, cli
+from fedroster import RBCSF, Floor, Group, Rules, Selector, cli, compare, federate, simulate, simulate_many
 from fedroster.cli.terminal import print_json
 from fedroster.errors import ConfigurationError
 
@@ -99,6 +99,10 @@ def test_what_a_shell_keeps_together_is_said(monkeypatch):
         ),
         (lambda: RBCSF(v=20), "Did you mean 'V'"),
         (lambda: Rules(most_per_week=3), "Did you mean 'most_per_window'"),
+        (lambda: compare(["random"], target=0.8), r"compare\(\) got .* 'target'. Did you mean 'target_accuracy'"),
+        (lambda: simulate(Floor(), None, num_rounds=3), "Did you mean 'rounds'"),
+        (lambda: federate(Floor(), None, None, round=3), "Did you mean 'rounds'"),
+        (lambda: simulate_many(["random"], seed=3), "Did you mean 'seeds'"),
         (lambda: Group(["a"], minimum=1), "unexpected keyword argument 'minimum'"),
     ],
 )

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from fedroster import RBCSF, Selector
+from fedroster import RBCSF, Record, Selector
+from fedroster.record import verify
 
 RECIPES = Path(__file__).parents[2] / "examples" / "engines"
 
@@ -163,3 +164,82 @@ def test_openfl_sends_a_step_to_the_chosen_collaborators(monkeypatch: pytest.Mon
     assert flow.model == pytest.approx(30.0)
     assert sum(used.values()) == 60
     assert used["slow"] == min(used.values()) >= 3
+
+
+class SyncSimDriver:
+    """appfl.vsim.SyncSimDriver of 1.12: what a round does of it, the first ``min_responses`` of a cohort count."""
+
+    def __init__(self, durations_s: dict[str, float], *, participants_per_round: int, min_responses: int) -> None:
+        self.clients, self.min_responses, self.virtual_time = durations_s, min_responses, 0.0
+        assert min_responses <= participants_per_round
+
+    def _apply_barrier(self, completions: list[dict[str, Any]], t_start: float) -> Any:
+        accepted, discarded = completions[: self.min_responses], completions[self.min_responses :]
+        return accepted, discarded, accepted[-1]["completion_time"]
+
+    def play(self) -> None:
+        start_s, sent = self.virtual_time, self._select_participants()  # type: ignore[attr-defined]
+        done = [{"cid": cid, "duration": self.clients[cid], "completion_time": start_s} for cid in sent]
+        done = [each | {"completion_time": start_s + each["duration"]} for each in done]
+        done.sort(key=lambda each: each["completion_time"])
+        self.virtual_time = self._apply_barrier(done, start_s)[2]
+
+
+@pytest.mark.parametrize("least", [2, 1])
+def test_appfl_learns_from_its_virtual_clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, least: int) -> None:
+    stub(monkeypatch, "appfl.vsim", SyncSimDriver=SyncSimDriver)
+    durations_s = {"a": 1.0, "b": 1.5, "c": 2.0, "slow": 17.0}
+    policy = RBCSF(V=5.0, beta=0.1)
+    chosen = Selector(policy, cohort_size=2, observers=[Record(tmp_path)])
+    driver = recipe("appfl_simulation").SelectingDriver(durations_s, selector=chosen, min_responses=least)
+    for _ in range(40):
+        driver.play()
+    assert chosen.open_rounds() == {}
+    assert 40 * 0.1 - 2 <= chosen.participation()["slow"] <= 8
+    assert sum(chosen.participation("used").values()) == 40 * least
+    assert driver.virtual_time < 40 * (5.0 if least == 2 else 2.0)
+    assert verify(tmp_path, policy).is_whole
+
+
+class FlukeClient:
+    """fluke.client.Client of 0.8: it tells those that observe it when it begins and ends to train."""
+
+    def __init__(self, index: int, pace_s: float) -> None:
+        self.index, self.pace_s, self.observers = index, pace_s, []
+
+    def attach(self, observer: Any) -> None:
+        self.observers.append(observer)
+
+    def local_update(self, current_round: int) -> None:
+        for event, more in (("start_fit", {}), ("end_fit", {"loss": 0.5})):
+            for each in self.observers:
+                getattr(each, event)(round=current_round, client_id=self.index, model=None, **more)
+            time.sleep(self.pace_s * (event == "start_fit"))
+
+
+class FlukeServer:
+    """fluke.server.Server of 0.8, which its algorithm's loop asks."""
+
+    def __init__(self, clients: list[FlukeClient]) -> None:
+        self.clients, self.aggregated = clients, []
+
+    def aggregate(self, eligible: list[FlukeClient], client_models: Any) -> None:
+        self.aggregated.append([client.index for client in eligible])
+
+
+def test_fluke_learns_how_long_each_client_trained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stub(monkeypatch, "fluke.client", Client=FlukeClient)
+    stub(monkeypatch, "fluke.server", Server=FlukeServer)
+    policy = RBCSF(V=20.0, beta=0.1)
+    server = recipe("fluke_server").SelectingServer([FlukeClient(number, 0.02 * (number == 3)) for number in range(4)])
+    server.selector = Selector(policy, cohort_size=2, observers=[Record(tmp_path)])
+    for number in range(30):
+        eligible = server.get_eligible_clients(0.5)
+        for client in eligible:
+            client.local_update(number)
+        server.aggregate(eligible, None)
+    used = server.selector.participation("used")
+    assert [len(set(each)) for each in server.aggregated] == [2] * 30
+    assert used[3] == min(used.values()) >= 2
+    assert all(len(client.observers) == 1 for client in server.clients)
+    assert verify(tmp_path, policy).is_whole

@@ -8,10 +8,13 @@ import inspect
 import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, ParamSpec, Self, TypeAlias, TypeVar
 
 from fedroster.core.checks import check_choice, check_flag, check_integer, check_number
 from fedroster.core.errors import meant
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,17 @@ def check_names(call: Callable[..., Any], named: Iterable[str]) -> None:
 
 
 _signature = functools.cache(inspect.signature)
+
+
+def suggests(call: Callable[P, R]) -> Callable[P, R]:
+    """A function that says which keyword may be meant."""
+
+    @functools.wraps(call)
+    def called(*given: P.args, **named: P.kwargs) -> R:
+        check_names(call, named)
+        return call(*given, **named)
+
+    return called
 
 
 class Named:

@@ -25,6 +25,7 @@ from fedroster.parts import (
     load_arrays,
     polls,
     save_arrays,
+    suggests,
     wants_losses,
 )
 from fedroster.simulation import Checkpoint, Round, checkpoint_arrays, restore_checkpoint, simulate
@@ -403,6 +404,7 @@ class _PlacesExchange(_Trainer):
         self._buffer = {name: values[:0] for name, values in buffer.items()}
 
 
+@suggests
 def federate(
     policy: AnyPolicy,
     environment: AnyEnvironment,

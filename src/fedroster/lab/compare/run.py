@@ -31,13 +31,14 @@ from fedroster.lab.trials.run import Done, Engine, Where, provenance, run_trials
 from fedroster.lab.trials.store import clients_table, read_json, rounds_table
 from fedroster.lab.trials.trial import ALONE, Conditions
 from fedroster.lab.verdicts.rehearsal import rehearse
-from fedroster.parts import FolderLock
+from fedroster.parts import FolderLock, suggests
 from fedroster.types import AnyPolicy
 
 Progress = Callable[[float, int, str], None]
 """Told how many runs are done, parts of runs included, of how many, and which is played now."""
 
 
+@suggests
 def compare(
     policies: Sequence[str | AnyPolicy] = (),
     scenario: str = DEFAULT_SCENARIO,
@@ -121,6 +122,7 @@ def compare(
     return found
 
 
+@suggests
 def simulate_many(
     policies: Sequence[str | AnyPolicy] = (),
     scenario: str = DEFAULT_SCENARIO,
