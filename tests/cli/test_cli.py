@@ -114,14 +114,6 @@ def test_simulate_for_people():
     assert "simulating" not in result.stdout
 
 
-def test_simulate_has_defaults():
-    result = call("simulate", "rbcs-f/table-1", "--rounds", "5", "--json")
-    rows = json.loads(result.stdout)
-    assert [(row["policy"], row["seed"]) for row in rows] == [(RBCS_F, 0), (RANDOM, 0), (FEDCS, 0)]
-    assert {row["scenario"] for row in rows} == {"rbcs-f/table-1"}
-    assert rows[0]["settings"] == {}
-
-
 def test_settings_reach_the_scenario():
     arguments = ("simulate", "rbcs-f/table-1", "--policy", RANDOM, "--rounds", "10", "--json")
     (row,) = json.loads(call(*arguments, "--set", "availability=0", "--set", "num_clients=10").stdout)

@@ -111,14 +111,9 @@ def _report_errors(call: Callable[[], None]) -> None:
     """Turn errors into one clear line and the exit code that fits."""
     try:
         call()
-    except (ConfigurationError, UnknownNameError, InvalidInputError) as error:
-        _fail(error, 2)
-    except PausedError as error:
-        _fail(error, 3)
-    except (FedrosterError, OSError) as error:
-        _fail(error, 1)
-    except MemoryError as error:
-        _fail(error, 1)
+    except (FedrosterError, OSError, MemoryError) as error:
+        is_usage = isinstance(error, (ConfigurationError, UnknownNameError, InvalidInputError))
+        _fail(error, 2 if is_usage else 3 if isinstance(error, PausedError) else 1)
     except (KeyboardInterrupt, SystemError) as error:
         if not was_interrupted(error):
             raise
