@@ -192,27 +192,6 @@ SCENARIOS: Mapping[str, Entry] = {
 }
 """The reference networks by name; the laboratory's come by an entry point, as those of other packages do."""
 
-TASKS: Mapping[str, tuple[str, str]] = {
-    "digits": ("handwritten digits of 8 x 8, a small network; ships with scikit-learn", OURS),
-    "digits-logistic": ("the same digits, logistic regression: without PyTorch", OURS),
-    "fashion-mnist": ("Fashion-MNIST, a convolutional network, 500 samples a client", RBCS_F),
-    "cifar-10": ("CIFAR-10, a convolutional network, 500 samples a client", RBCS_F),
-    "mnist-logistic": ("MNIST, logistic regression, 1,000 samples a client", COCS),
-    "mnist-logistic-steps": ("the same, with 2 gradient steps on all samples in place of 2 epochs", COCS),
-    "cifar-10-b": ("CIFAR-10, a convolutional network, 1,000 samples a client", COCS),
-    "cifar-10-small": ("CIFAR-10, a small network for the processor", OURS),
-    "cifar-10-b-small": ("the same with 2 local epochs", OURS),
-}
-"""By name: data and model, and whose experiment it is."""
-
-DATASETS: Mapping[str, tuple[str, str]] = {
-    "mnist": ("MNIST: 60,000 samples, 10,000 for tests", "fedroster data fetch"),
-    "fashion-mnist": ("Fashion-MNIST: 60,000 samples, 10,000 for tests", "fedroster data fetch"),
-    "cifar-10": ("CIFAR-10: 50,000 samples, 10,000 for tests", "fedroster data fetch"),
-    "digits": ("Digits: 1,438 samples, 359 for tests", "scikit-learn"),
-}
-"""By name: the size, and what brings it."""
-
 
 @cache
 def policies() -> Mapping[str, Entry]:

@@ -42,7 +42,7 @@ class Wanted:
         list[str] | None,
         typer.Option(
             metavar="NAME|all",
-            autocompletion=complete("SCENARIOS"),
+            autocompletion=complete("catalogue.SCENARIOS"),
             help="Scenario; rbcs-f/table-1 if not given. May be repeated; several scenarios, or all, get a folder "
             "each and a page above them. Policies that cannot run in one of them are left out there.",
         ),
@@ -53,7 +53,7 @@ class Wanted:
             "--policy",
             "--policies",
             metavar="all|NAME[:P=V,...],...",
-            autocompletion=complete("POLICIES"),
+            autocompletion=complete("catalogue.POLICIES"),
             help="Policy, or several separated by commas; may be repeated. all: every policy of `fedroster list` that "
             "can run in the scenario, plug-ins included (two rounds are played to find out); the page names the others "
             "with the reason. An impossible rate, N beta > m, becomes m / 2N, and V fits it.",
@@ -87,7 +87,7 @@ class Wanted:
         str,
         typer.Option(
             help="What is trained, such as digits or fashion-mnist (`fedroster list tasks`); none for no training.",
-            autocompletion=complete("TASKS"),
+            autocompletion=complete("lab.training.tasks.TASKS"),
         ),
     ] = "digits"
     partition: Annotated[str, typer.Option(help="Clients' samples: dirichlet:GAMMA_1, labels:NUMBER or iid.")] = (
@@ -139,11 +139,12 @@ def compare(
         render(folder)
         remark(f"report: {folder / 'report.html'}")
         return
-    from fedroster.catalogue import DEFAULT_SCENARIO, TASKS, parse_settings
+    from fedroster.catalogue import DEFAULT_SCENARIO, parse_settings
     from fedroster.lab.compare.line_up import ALL, Asked, line_ups
     from fedroster.lab.compare.overview import compare_all
     from fedroster.lab.compare.run import held, play
     from fedroster.lab.task import Task
+    from fedroster.lab.training.tasks import TASKS
 
     check_folder(folder)
     name = asked.task.casefold()

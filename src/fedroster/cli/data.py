@@ -16,7 +16,7 @@ app.add_typer(group, name="data")
 
 @command(group=group)
 def fetch(
-    name: Annotated[str, typer.Argument(help="Data set, such as mnist.", autocompletion=complete("DATASETS"))],
+    name: Annotated[str, typer.Argument(help="Such as mnist.", autocompletion=complete("lab.data.load.DATASETS"))],
     *,
     data_dir: DataDirOption = None,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -48,20 +49,26 @@ def list_(
 
 def _groups() -> dict[str, list[dict[str, Any]]]:
     """By group, a row for each entry."""
-    from fedroster.catalogue import DATASETS, TASKS, policies, scenarios
+    from fedroster.catalogue import policies, scenarios
+    from fedroster.lab.data.load import DATASETS
+    from fedroster.lab.training.tasks import TASKS
 
-    made = {
+    found: dict[str, list[dict[str, Any]]] = {
         group: [
             {"name": name, "summary": entry.summary, "source": entry.origin, "parameters": entry.parameters()}
             for name, entry in entries.items()
         ]
         for group, entries in (("policies", policies()), ("scenarios", scenarios()))
     }
-    named = {
-        group: [{"name": name, "summary": row[0], "source": row[1]} for name, row in rows.items()]
-        for group, rows in (("tasks", TASKS), ("data", DATASETS))
-    }
-    return made | named
+    found["tasks"] = [
+        {"name": name, "summary": f"data {task.dataset}, model {task.model}", "source": "", "parameters": asdict(task)}
+        for name, task in TASKS.items()
+    ]
+    found["data"] = [
+        {"name": name, "summary": data.title, "source": "fedroster data fetch" if data.files else "scikit-learn"}
+        for name, data in DATASETS.items()
+    ]
+    return found
 
 
 def _shown(value: Any) -> str:

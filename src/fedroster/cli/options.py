@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
     from fedroster.lab.trials.trial import Conditions
 
 
-def complete(kind: str) -> Callable[[str], list[str]]:
-    """What a shell offers for the name of a policy, scenario, task or data set, plug-ins included."""
+def complete(where: str) -> Callable[[str], list[str]]:
+    """What a shell offers for a name of a registry, such as ``catalogue.POLICIES``, plug-ins included."""
 
     def names(incomplete: str) -> list[str]:
-        from fedroster import catalogue
-
-        known = [*getattr(catalogue, kind), *(point.name for point in entry_points(group=f"fedroster.{kind.lower()}"))]
+        module, _, kind = where.rpartition(".")
+        points = entry_points(group=f"fedroster.{kind.lower()}")
+        known = [*getattr(import_module(f"fedroster.{module}"), kind), *(point.name for point in points)]
         begun, comma, last = incomplete.rpartition(",")
         return [f"{begun}{comma}{name}" for name in known if name.startswith(last.casefold())]
 
@@ -42,7 +43,10 @@ SetOption = Annotated[
 PolicyOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--policy", metavar="NAME[:P=V,...]", help="Policy; may be repeated.", autocompletion=complete("POLICIES")
+        "--policy",
+        metavar="NAME[:P=V,...]",
+        help="Policy; may be repeated.",
+        autocompletion=complete("catalogue.POLICIES"),
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @command()
 def simulate(
     scenario: Annotated[
-        str, typer.Argument(help="Scenario, such as rbcs-f/table-1.", autocompletion=complete("SCENARIOS"))
+        str, typer.Argument(help="Scenario, such as rbcs-f/table-1.", autocompletion=complete("catalogue.SCENARIOS"))
     ],
     *,
     policy: Annotated[
@@ -27,7 +27,7 @@ def simulate(
         typer.Option(
             metavar="NAME[:P=V,...]",
             help="Policy; may be repeated. If not given, random and two or three that suit the scenario.",
-            autocompletion=complete("POLICIES"),
+            autocompletion=complete("catalogue.POLICIES"),
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds.")] = 500,
