@@ -48,7 +48,6 @@ MISTAKES = [
     ("compare --focus floot", "--focus is 'floot', which does not take part; expected one of floor, rbcs-f:V=5"),
     ("compare --clients 10 --set num_clients=10", "--clients is 10 and --set num_clients=10; expected one"),
     ("compare --scenario cocs/mnist --policy floor", "selects for one server; this federation has 3"),
-    ("compare --without oort", "--without is oort, and all is not asked for; expected --policy all with it"),
     ("compare --out FILE", "which is a file; expected a folder"),
     ("reproduce rbcsf", "unknown paper 'rbcsf'. Did you mean 'rbcs-f'?"),
     ("reproduce rbcs-f --figure 9", "unknown figure of rbcs-f '9'"),

@@ -59,9 +59,6 @@ class Wanted:
             "with the reason. An impossible rate, N beta > m, becomes m / 2N, and V fits it.",
         ),
     ] = None
-    without: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Leave this policy out of all; may be repeated.")
-    ] = None
     clients: Annotated[
         int | None, typer.Option(min=1, max=10_000_000, help="Clients; the cohort grows with them, up to 1,000.")
     ] = None
@@ -170,7 +167,6 @@ def compare(
             task=None if name == "none" else Task(name, asked.partition, **how),
             target_accuracy=asked.target,
             focus=asked.focus or "",
-            without=asked.without or (),
             clients=asked.clients,
             beta=asked.beta,
             settings=parse_settings(asked.set_ or []),

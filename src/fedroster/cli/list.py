@@ -9,7 +9,7 @@ import typer
 
 from fedroster.cli.command import command
 from fedroster.cli.options import JsonOption
-from fedroster.cli.terminal import WIDE, out, print_json, print_table, remark
+from fedroster.cli.terminal import WIDE, out, print_json, print_table
 from fedroster.core.errors import UnknownNameError
 
 
@@ -19,9 +19,6 @@ def list_(
         str | None, typer.Argument(metavar="[policies|scenarios|tasks|data]", help="All if not given.")
     ] = None,
     *,
-    search: Annotated[
-        str, typer.Option(metavar="TEXT", help="Only entries with this text in their name, description or source.")
-    ] = "",
     long: Annotated[bool, typer.Option("--long", help="With parameters and their defaults.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -29,22 +26,15 @@ def list_(
     groups = _groups()
     if what is not None and what.casefold() not in groups:
         raise UnknownNameError.of("part of the catalogue", what, groups)
-    found = {
-        group: [row for row in rows if search.casefold() in " ".join(list(row.values())[:3]).casefold()]
-        for group, rows in groups.items()
-        if what is None or what.casefold() == group
-    }
+    found = {group: rows for group, rows in groups.items() if what is None or what.casefold() == group}
     if as_json:
         print_json(found)
         return
     columns = {"name": "name", "summary": "what", "source": "source"} | ({"parameters": "parameters"} if long else {})
     for group, rows in found.items():
-        if rows:
-            cells = [[_shown(row.get(name, {})) for name in columns] for row in rows]
-            print_table([*columns.values()], cells, title=group, whole=["name"], padding=WIDE)
-            out().print()
-    if not any(found.values()):
-        remark(f"nothing has {search!r} in its name, description or source")
+        cells = [[_shown(row.get(name, {})) for name in columns] for row in rows]
+        print_table([*columns.values()], cells, title=group, whole=["name"], padding=WIDE)
+        out().print()
 
 
 def _groups() -> dict[str, list[dict[str, Any]]]:

@@ -207,7 +207,6 @@ def test_a_policy_beside_all_comes_once():
         ({"clients": 5, "settings": {"num_clients": "5"}}, ConfigurationError, "--set num_clients=5; expected one"),
         ({"beta": 0.0}, ConfigurationError, "beta is 0.0"),
         ({"rounds": 0}, ConfigurationError, "rounds is 0"),
-        ({"without": ["randon"]}, UnknownNameError, "Did you mean 'random'"),
     ],
 )
 def test_wrong_options_are_named(options, error, message):

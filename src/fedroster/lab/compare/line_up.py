@@ -72,7 +72,6 @@ class Asked:
     task: Task | None = None
     target_accuracy: float = 0.9
     focus: str | AnyPolicy = ""
-    without: Sequence[str] = ()
     clients: int | None = None
     beta: float | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -82,15 +81,8 @@ class Asked:
         """Check what does not depend on the scenario.
 
         Raises:
-            UnknownNameError: If there is no such policy.
             ConfigurationError: If a value is out of its range, or something is said twice.
         """
-        for name in self.without:
-            find_policy(name)  # raises, and names the nearest
-        if self.without and ALL not in self.policies:
-            raise ConfigurationError(
-                f"--without is {', '.join(self.without)}, and all is not asked for; expected --policy all with it"
-            )
         if self.rounds is not None:
             check_integer("rounds", self.rounds, least=1)
         if self.beta is not None:
@@ -149,8 +141,6 @@ def line_up(scenario: str, asked: Asked, *, must_run: bool = True) -> Settings:
         if is_named and must_run:
             rehearse(fitted, scenario, environment)
             found.append(fitted)
-        elif text in asked.without and not is_named:
-            left_out[text] = "left out by --without"
         elif reason := why_not(fitted, environment, may_idle=False):
             left_out[text] = reason
         else:

@@ -48,7 +48,6 @@ def compare(
     task: str | Task | None = None,
     target_accuracy: float = 0.9,
     focus: str | AnyPolicy = "",
-    without: Sequence[str] = (),
     clients: int | None = None,
     beta: float | None = None,
     settings: Mapping[str, str] | None = None,
@@ -72,7 +71,6 @@ def compare(
         target_accuracy: For the time to accuracy, in (0, 1).
         focus: Policy that the page is about; if empty, one of your own, else one of fedroster's, else the first.  The
             others are tested against it, and against ``random``.
-        without: Names that "all" leaves out.
         clients: Number of clients N; the cohort grows with them.  None for the scenario's.
         beta: Rate that is owed to every client, in (0, 1]; None to choose it.
         settings: Parameters of the scenario that are overridden, as text.
@@ -106,7 +104,6 @@ def compare(
         Task(task) if isinstance(task, str) else task,
         target_accuracy,
         focus,
-        without,
         clients,
         beta,
         settings or {},
