@@ -16,11 +16,11 @@ from fedroster.errors import ConfigurationError, InvalidInputError
 from fedroster.lab.pages.report import Table
 from fedroster.lab.statistics import Points, mean_interval
 from fedroster.lab.task import Task
-from fedroster.lab.trials.measures import LEAST_CHANCES, Participation, participation
+from fedroster.lab.trials.measures import LEAST_CHANCES, Participation, crossing, participation
 from fedroster.lab.trials.store import machine, read_json
 from fedroster.lab.trials.trial import DEFAULT_RATE, Trial
 from fedroster.parts import check_number
-from fedroster.types import BoolArray, FloatArray, IntArray
+from fedroster.types import FloatArray, IntArray
 
 _SERVED = tuple(field.name for field in fields(Participation))
 
@@ -183,10 +183,9 @@ class Runs:
         return int(self.elapsed_s.shape[1])
 
     def time_to(self, target: float) -> FloatArray:
-        """Simulated seconds until the accuracy is first reached; infinite where it never is."""
-        reached: BoolArray = self.accuracy >= target
-        times = np.take_along_axis(self.elapsed_s, reached.argmax(axis=1)[:, None], axis=1)[:, 0]
-        return np.where(reached.any(axis=1), times, np.inf)
+        """Simulated seconds until the accuracy is first reached (:func:`crossing`); infinite where it never is."""
+        runs = zip(self.elapsed_s, np.nan_to_num(self.accuracy), strict=True)
+        return np.array([crossing(*run, target) for run in runs])
 
     def decision_time_s(self) -> FloatArray:
         """Median over rounds: the first rounds compile, and the machine does other things, too."""
