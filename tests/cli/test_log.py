@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from federations import LETTERS_LIST, POLICY, play
-from fedroster import RBCSF, Floor, Group, Record, Rules, Selector, Uniform, cli
+from fedroster import RBCSF, Floor, Group, Oort, Record, Rules, Selector, Uniform, cli
 from fedroster.folder.chain import files_of
 from fedroster.policies import Dirichlet
 from fedroster.record import Log
@@ -39,6 +39,26 @@ def test_a_log_is_verified_with_the_policy_that_it_names(log):
     found = json.loads(run("log", "verify", log, "--json"))
     assert found["is_whole"] is True
     assert found["num_decided"] == 6
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_policy_that_was_never_told_losses_says_so(tmp_path, tells):
+    selector = Selector(Oort(), cohort_size=2, clients=LETTERS_LIST, observers=[record := Record(tmp_path / "log")])
+    for _ in range(3):
+        cohort = selector.select()
+        told = dict.fromkeys(cohort.clients, 1.0)
+        more = {"losses": told, "num_samples": told} if tells else {}
+        selector.observe(cohort.round, times_s=told, **more)
+    record.close()
+    run("log", "page", tmp_path / "log", "--out", tmp_path / "page.html")
+    for shown in (run("log", "show", tmp_path / "log"), (tmp_path / "page.html").read_text()):
+        assert ("The policy learns from losses, and none were told." in shown) != tells
+
+
+def test_a_table_says_which_policies_choose_blindly():
+    what = ("simulate", "rbcs-f/table-1", "--policy", "oort", "--policy", "floor", "--rounds", "3", "--seeds", "0")
+    assert "none of without training, so blindly: oort." in run(*what)
+    assert "blindly" not in run(*what[:2], *what[4:])
 
 
 def test_a_log_that_was_changed_is_not_whole(log):

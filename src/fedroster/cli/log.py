@@ -59,6 +59,8 @@ def show(
         [str(row[name]) if row[name] is not None else "" for name in columns] for row in map(_readable, rows, wanted)
     ]
     print_table(columns, cells, right=columns[:1] + columns[2:6], whole=columns[:6])
+    if log.lacks:
+        say(log.lacks)
 
 
 def _between(log: Log, text: str) -> list[LoggedRound]:

@@ -140,6 +140,8 @@ def print_summary(found: Comparison, measures: Sequence[Measure]) -> None:
     for measure in measures:
         if measure.about:
             out().print(f"{measure.heading.partition(',')[0]}: {measure.about}", markup=False)
+    if found.blind:
+        say(found.blind)
     if (seeds := len(found.settings.seeds)) > 1:
         few = f"; fewer than {FEWEST} can decide nothing" * (seeds < FEWEST)
         out().print(f"±: half of a 95 % interval over {seeds} seeds{few}", markup=False)

@@ -14,12 +14,13 @@ from typing import IO, Any, Unpack, overload
 import msgspec
 import numpy as np
 
+from fedroster.catalogue import policy_of_label
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray, StatusArray
 from fedroster.core.checks import counted, shown
 from fedroster.core.errors import FedrosterError, LogFileError, UnknownNameError
 from fedroster.core.ids import ClientId
 from fedroster.core.problem import Status
-from fedroster.core.protocols import AnyPolicy
+from fedroster.core.protocols import AnyPolicy, missing_signals
 from fedroster.folder.chain import (
     LONGEST_LINE,
     Line,
@@ -229,6 +230,7 @@ class Log:
         self._place_of: dict[int, _Place] = {}
         self._memberships = Memberships(self.folder)
         self._rules: Mapping[str, Any] = {}
+        self._tells_losses = False
         self._last: Line | None = None
         self.rounds: Sequence[LoggedRound] = _LoggedRounds(self._places, self._memberships)
         self.read_on()
@@ -299,6 +301,7 @@ class Log:
                 self._place_of[place.round] = place
                 return place.round
             elif isinstance(said, ToldLine):
+                self._tells_losses |= said.loss is not None
                 answer = read_told(said, memberships.at(len(memberships.changes)).capacity)
                 if answer.round in self._place_of:  # else it was decided before the log began
                     self._place_of[answer.round].answer(answer)
@@ -306,6 +309,16 @@ class Log:
         except LogFileError as error:
             raise LogFileError(f"line {line.number}: {error}") from error
         return 0
+
+    @property
+    def lacks(self) -> str:
+        """What its policy learns from and was never told, in a sentence; empty for nothing, or a foreign policy."""
+        try:
+            policy = policy_of_label(self.header.policy)
+        except FedrosterError:
+            return ""
+        found = missing_signals(policy, losses=self._tells_losses, contexts=True, deadline=True)
+        return f"The policy learns from {' and '.join(found)}, and none were told." if found and self.rounds else ""
 
     @property
     def ids(self) -> list[ClientId | None]:

@@ -208,6 +208,13 @@ class Comparison:
         write_page(page, folder)
         return folder / "report.html"
 
+    @property
+    def blind(self) -> str:
+        """Which policies choose by losses where nothing is trained, in a sentence; empty for none."""
+        blind = [text for text in self.settings.policies if wants_losses(make_policy(text))]
+        said = f"These choose by losses, which there are none of without training, so blindly: {joined(blind)}."
+        return said if blind and self.settings.task is None else ""
+
     def __str__(self) -> str:
         """One line."""
         settings = self.settings
@@ -320,8 +327,8 @@ def _lead(found: Comparison) -> Iterable[str]:
     yield f"{what}: {played}, scenario {settings.scenario}."
     if len(settings.seeds) < FEWEST:
         yield f"{seeds} can decide nothing, whatever comes out: take {FEWEST} or more."
-    if settings.task is None and (blind := [text for text in policies if wants_losses(make_policy(text))]):
-        yield f"These choose by losses, which there are none of without training, so blindly: {joined(blind)}."
+    if found.blind:
+        yield found.blind
     if len(policies) > 1:
         less = settings.front_measure.less
         what, order = ("speed", "fastest") if less else ("updates in time", "most updates")

@@ -207,7 +207,10 @@ def page_of(view: View | None, folder: Path, *, trouble: str = "", follows: bool
             numbers.append(Number(least[1], "of its rounds for the client served least", promised, tone))
         page = replace(
             page,
-            lead=[f"{view.log.header.policy}: {counted(len(view.lengths), 'round')}, {there}.", why],
+            lead=[
+                f"{view.log.header.policy}: {counted(len(view.lengths), 'round')}, {there}. {view.log.lacks}".strip(),
+                why,
+            ],
             sections=_sections(view, members),
             headline=trouble or view.headline(least[0], rate, mean_s),
             numbers=numbers,
