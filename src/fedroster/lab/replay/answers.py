@@ -1,4 +1,4 @@
-r"""Answers according to a log: which chosen clients send nothing, and how long a round waits for them.
+r"""Answers according to a log: which clients send nothing, how long rounds wait, and when the next begins.
 
 A chosen client is lost by itself, at a rate of its own that may grow with the time that it needs, or because it goes
 away while it works:
@@ -59,11 +59,9 @@ class Leaves:
         gap_s = float(np.diff(history.at_s).mean()) if history.num_rounds > 1 else 1.0
         self._hazard = -np.log1p(-np.minimum(share, 0.999)) / max(gap_s, 1e-9)
 
-    def within(
-        self, index: IntArray | int, client: IntArray, at_s: FloatArray | float, time_s: FloatArray
-    ) -> FloatArray:
-        """Probability that clients available at a look leave within some time of ``at_s``, shape (k,)."""
-        away = self._away[index, client]
+    def within(self, index: IntArray | int, client: IntArray, time_s: FloatArray) -> FloatArray:
+        """Probability that clients available at a look leave within some time of it, shape (k,)."""
+        at_s, away = self._at_s[index], self._away[index, client]
         known = away < self._last
         away = np.minimum(away, self._last - 1)
         begin_s = np.maximum(self._at_s[np.maximum(away - 1, 0)], at_s)
@@ -105,7 +103,7 @@ def draw_answers(history: History, times: Times, leaves: Leaves, *, rng: Generat
     lost = history.lost
     mean_s = expected(history, times)
     usual_s = float(mean_s.mean())
-    share = leaves.within(history.round, history.client, history.at_s[history.round], mean_s)
+    share = leaves.within(history.round, history.client, mean_s)
     odd = share > 0.0
     exposures = [(mean_s / usual_s) ** growth for growth in _GROWTHS]
     growth, leaving, sooner = 0, 0.0, 1.0
@@ -198,3 +196,44 @@ def read_waits(history: History, mean_s: FloatArray) -> Waits:
     log_s = np.log(history.round_s[waited])
     constant = log_s.std() < 0.5 * (log_s - np.log(np.maximum(due_s[waited], 1e-9))).std()
     return Waits(float(np.exp(np.median(log_s))) if constant else np.nan, np.sort(over))
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """From one round to the next.
+
+    Attributes:
+        least_gap_s: Rounds begin at least so far apart, seconds.
+        idle_s: From the end of each round to the next one's begin, shape (rounds,), seconds.
+        wait_s: From an empty round to the next one, seconds.
+    """
+
+    least_gap_s: float
+    idle_s: FloatArray
+    wait_s: float
+
+    def next_s(self, round: int, now_s: float, round_s: float, *, empty: bool) -> float:
+        """When the next round begins after number ``round``, from 0, seconds."""
+        if empty:
+            return now_s + self.wait_s
+        return now_s + max(round_s + float(self.idle_s[round]), self.least_gap_s)
+
+
+def read_pace(history: History) -> Pace:
+    """Read off at which intervals rounds began, or how long after another's end."""
+    gap_s = np.diff(history.at_s)
+    lasted_s = history.lasted_s[:-1]
+    busy = lasted_s > 0.0
+    typical_s = max(float(np.median(gap_s)), 1e-9)
+    # A gap that many rounds share although they took less is an interval.
+    rounded = np.round(gap_s[busy] / typical_s, 6)
+    values, counts = np.unique(rounded, return_counts=True)
+    least_gap_s = 0.0
+    if values.size and counts.max() >= max(0.2 * rounded.shape[0], 3.0):
+        least_gap_s = float(values[counts.argmax()]) * typical_s
+    free = busy & (gap_s > least_gap_s * (1.0 + 1e-6))
+    idle_s = np.maximum(gap_s - lasted_s, 0.0)
+    usual_s = float(np.median(idle_s[free])) if free.any() else 0.0
+    idle_s = np.append(np.where(free, idle_s, np.where(busy, 0.0, usual_s)), usual_s)
+    wait_s = float(np.median(gap_s[~busy])) if (~busy).any() else max(least_gap_s, typical_s)
+    return Pace(least_gap_s, idle_s, wait_s)

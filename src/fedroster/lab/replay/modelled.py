@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedroster.errors import InvalidInputError
-from fedroster.lab.replay.answers import Answers, Leaves, Waits, draw_answers, expected, read_waits
-from fedroster.lab.replay.clock import read_clock
+from fedroster.lab.replay.answers import Answers, Leaves, Waits, draw_answers, expected, read_pace, read_waits
 from fedroster.lab.replay.history import History
 from fedroster.lab.replay.playing import Exchanges, PlayedRound, RoundEnd, RoundStart, play
 from fedroster.lab.replay.times import Times, draw_times
@@ -64,7 +63,7 @@ class Fit:
             rng = streams.at("replay-answers", number)
             answers = draw_answers(history, times, self.leaves, rng=rng)
             self.worlds.append(WorldDraw(times, answers, read_waits(history, expected(history, times))))
-        self.clock = read_clock(history)
+        self.pace = read_pace(history)
         self.features, self.cold = self._contexts()
         self.at = np.full(history.available.shape, -1, np.int64)  # the exchange of each client and round
         self.at[history.round, history.client] = np.arange(history.round.shape[0])
@@ -214,7 +213,7 @@ class Drawn:
         ratio = world.times.scatter(chosen, rng.random(chosen.shape))
         lost_draw, over = rng.random(chosen.shape[0]), rng.random()
         time_s = self._scale * mean_s * ratio
-        leaves = self._fit.leaves.within(index, chosen, float(history.at_s[index]), time_s)
+        leaves = self._fit.leaves.within(index, chosen, time_s)
         lost = lost_draw < world.answers.lost(chosen, leaves, mean_s)
         # What happened to these clients in this round is known: the same again, at the pace of the new context.
         at = self._fit.at[index, chosen]
@@ -232,4 +231,4 @@ class Drawn:
         """End the round, and wait as long for the next as the log did."""
         self._warm = np.zeros(self._warm.shape, np.bool_)
         self._warm[chosen] = True
-        self._now_s = self._fit.clock.next_s(self._round, self._now_s, length_s, empty=not chosen.shape[0])
+        self._now_s = self._fit.pace.next_s(self._round, self._now_s, length_s, empty=not chosen.shape[0])
