@@ -10,7 +10,7 @@ import typer
 
 from fedroster.cli.command import command
 from fedroster.cli.options import SeedsOption, SetOption, Training, Workplace, check_folder, read_seeds, this_command
-from fedroster.cli.terminal import interrupted, kept_runs, out, print_table, progress, remark
+from fedroster.cli.terminal import interrupted, kept_runs, print_table, progress, remark
 from fedroster.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -75,8 +75,6 @@ def reproduce(
             progress=lambda done: advance(100 * done, 100),
         )
     _print(made.verdicts)
-    for sentence in made.findings:
-        out().print(sentence, markup=False)
     remark(f"written to {made.folder}")
 
 

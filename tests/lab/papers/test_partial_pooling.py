@@ -9,7 +9,7 @@ import pytest
 from fedroster.lab.pages.charts import data_of
 from fedroster.lab.papers.partial_pooling import PAPER
 from fedroster.lab.papers.partial_pooling import figures as study
-from fedroster.lab.verdicts.claims_page import counted
+from fedroster.lab.verdicts.claims_page import counted, numbers_table
 from fedroster.lab.verdicts.reproduce import Order, Output, reproduce
 from fedroster.lab.verdicts.verdicts import judge
 from runs import planted_run
@@ -43,7 +43,7 @@ def verdicts(figure, value):
         planned = value(label)
         planned = planned if isinstance(planned, dict) else {"share": planned}
         runs[label] = [planted(seed=seed, **planned) for seed in range(SEEDS)]
-    assert all(sentence.endswith(".") for sentence in recipe.findings(runs))
+    numbers_table(recipe.numbers(runs))
     assert data_of(recipe.draw(runs)).height > 0
     return {verdict.claim.name: verdict.holds for verdict in judge(recipe.claims(runs))}
 
@@ -156,6 +156,6 @@ def test_claims_on_training():
     for fair, held in ((0.9, (True, True)), (0.84, (True, False)), (0.7, (False, False))):
         finals = dict.fromkeys(recipe.needs, 0.85) | {"the same, beta = 0.05": fair, "Partial pooling": 0.8}
         runs = {label: [run(final, seed) for seed in range(SEEDS)] for label, final in finals.items()}
-        assert all(sentence.endswith(".") for sentence in recipe.findings(runs))
+        assert len(recipe.numbers(runs)) == 5
         found = {verdict.claim.name: verdict.holds for verdict in judge(recipe.claims(runs))}
         assert (found["training-mnist-fair"], found["training-mnist-best"]) == held

@@ -111,10 +111,11 @@ def test_the_page_says_what_the_claims_say(page):
     with (page.parent / "claims.csv").open() as file:
         claims = list(csv.DictReader(file))
     text = page.read_text()
+    tables = re.findall(r"^\| (?:claim|verdict) \|.*\n\| --- .*\n((?:\|.*\n)+)", text, re.MULTILINE)
     rows = [
         [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        for line in text.splitlines()
-        if line.startswith("| ") and not line.startswith(("| claim |", "| verdict |", "| --- |"))
+        for table in tables
+        for line in table.splitlines()
     ]
     short, full = ([row for row in rows if len(row) in widths] for widths in ((4,), (9, 10)))
     # One statement may be asked of several figures and networks.

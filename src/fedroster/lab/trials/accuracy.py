@@ -8,8 +8,8 @@ import numpy as np
 
 from fedroster.lab.pages.charts import Axes, Curve, Figure, panels
 from fedroster.lab.pages.looks import Look
-from fedroster.lab.statistics import band, mean_interval, median_interval
-from fedroster.lab.trials.measures import LAST_TESTS, Run
+from fedroster.lab.statistics import band
+from fedroster.lab.trials.measures import Run
 from fedroster.types import FloatArray
 
 Panels = Mapping[str, Mapping[str, Sequence[Run]]]
@@ -69,47 +69,6 @@ def times_to(runs: Sequence[Run], target: float) -> FloatArray:
     return np.array([run.time_to(target) for run in runs])
 
 
-CENSORED = (
-    "A run that does not reach a target within its rounds counts as later than every run that does, and as a tie with "
-    "another that does not; it is never credited with its own length."
-)
-"""What the pages say of targets that are not reached."""
-
-
-def shown_targets(values: FloatArray, form: str = ",.0f") -> str:
-    """Rounds or times to a target: their mean, or the median where a run did not reach it, and how many did not."""
-    missed = int(np.count_nonzero(np.isinf(values)))
-    if not missed:
-        interval = mean_interval(values)
-        return f"{interval.mean:{form}} ± {interval.high - interval.mean:{form}}"
-    middle = median_interval(values).mean
-    shown = f"median {middle:{form}}, " if np.isfinite(middle) else ""
-    return f"{shown}not reached by {missed} of {values.shape[0]}"
-
-
-def shown_ratio(mine: FloatArray, theirs: FloatArray) -> str:
-    """Rounds or times to a target in units of another policy's, paired by seed, and how many did not reach it."""
-    reached = np.isfinite(mine) & np.isfinite(theirs)
-    missed = "".join(
-        f", not reached by {np.count_nonzero(np.isinf(times))} of {times.shape[0]}{whose}"
-        for times, whose in ((mine, ""), (theirs, " of the others"))
-        if np.isinf(times).any()
-    )
-    if not reached.all():
-        both = (
-            f"{float(np.median(mine[reached] / theirs[reached])):.2f} where both did" if reached.any() else "never both"
-        )
-        return f"{both}{missed}"
-    ratio = mean_interval(mine / theirs)
-    return f"{ratio.mean:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
-
-
-def final_rounds(runs: Sequence[Run]) -> str:
-    """Say over which tests a final accuracy is the mean."""
-    tested = runs[0].tested[-LAST_TESTS:]
-    return f"mean of the last {tested.shape[0]} tests, rounds {tested[0]} to {tested[-1]}"
-
-
 def area_under(runs: Sequence[Sequence[Run]]) -> FloatArray:
     """Mean accuracy over simulated time, up to when the shortest run of each seed ends, shape (labels, seeds)."""
     areas = np.empty((len(runs), len(runs[0])))
@@ -119,9 +78,3 @@ def area_under(runs: Sequence[Sequence[Run]]) -> FloatArray:
             times = run.round_time_s.cumsum()[run.tested - 1]
             areas[label, seed] = np.nan_to_num(step_function(times, run.accuracy[run.tested - 1], grid)).mean()
     return areas
-
-
-def shown_percent(values: FloatArray) -> str:
-    """A mean in percent with the half width of its 95 % interval."""
-    interval = mean_interval(values)
-    return f"{interval.mean:.1%} ± {100 * (interval.high - interval.mean):.1f}"

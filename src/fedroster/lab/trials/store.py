@@ -6,7 +6,7 @@ import io
 import json
 import os
 import platform
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -47,14 +47,11 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def rounds_table(
-    runs: Iterable[tuple[Trial, Run]], describe: Callable[[Trial], Mapping[str, str]] = lambda _: {}
-) -> pl.DataFrame:
+def rounds_table(runs: Iterable[tuple[Trial, Run]]) -> pl.DataFrame:
     """Every round of every run, a row each."""
     return pl.concat(
         pl.DataFrame(
             {
-                **describe(trial),
                 "policy": trial.policy,
                 "seed": trial.seed,
                 "round": np.arange(1, run.num_rounds + 1),

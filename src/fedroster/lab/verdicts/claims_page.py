@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from fedroster.lab.pages.report import Number, Section, Table
-from fedroster.lab.statistics import LEVEL
+from fedroster.lab.statistics import LEVEL, interval_of
+from fedroster.lab.verdicts.paper import Numbers
 from fedroster.lab.verdicts.verdicts import WORDS, Claim, Verdict
+from fedroster.types import FloatArray
 
 TEST_NOTE = (
     "Three hypotheses are tested for each claim, and all claims of the paper are one family (Holm's correction, two "
@@ -148,6 +152,21 @@ def _full_table(verdicts: Sequence[Verdict]) -> Table:
         for one in verdicts
     ]
     return Table(columns, rows, ("claim", "tested", "set-up", "test"))
+
+
+def numbers_table(numbers: Numbers) -> Table | None:
+    """Means over seeds with the half widths of their intervals; medians where a run did not get there."""
+    rows = dict.fromkeys(row for column in numbers.values() for row in column)
+    cells = [(row, *(_over_seeds(column[row]) if row in column else "" for column in numbers.values())) for row in rows]
+    return Table(("", *numbers), cells, ("",)) if cells else None
+
+
+def _over_seeds(values: FloatArray) -> str:
+    found, missed = interval_of(values), int(np.count_nonzero(np.isinf(values)))
+    if missed:
+        middle = f"median {found.mean:.4g}, " if math.isfinite(found.mean) else ""
+        return f"{middle}not reached by {missed} of {values.shape[0]}"
+    return f"{found.mean:.4g} ± {found.high - found.mean:.2g}"
 
 
 def _shown(verdict: Verdict) -> str:

@@ -10,7 +10,7 @@ from fedroster.lab.pages.charts import Axes, Curve, Figure, lines
 from fedroster.lab.pages.looks import looks_of
 from fedroster.lab.statistics import band
 from fedroster.lab.trials.measures import Run
-from fedroster.lab.verdicts.paper import Runs
+from fedroster.lab.verdicts.paper import Numbers, Runs
 from fedroster.lab.verdicts.verdicts import Promise, promise
 from fedroster.types import FloatArray
 
@@ -18,6 +18,11 @@ from fedroster.types import FloatArray
 def each(runs: Runs, label: str, measure: Callable[[Run], float]) -> FloatArray:
     """A measure of each seed's run, shape (seeds,)."""
     return np.array([measure(run) for run in runs[label]])
+
+
+def of_each(measures: Mapping[str, Callable[[Run], float]], runs: Runs) -> Numbers:
+    """A table of measures, a row for each label."""
+    return {name: {label: each(runs, label, measure) for label in runs} for name, measure in measures.items()}
 
 
 def courses_figure(

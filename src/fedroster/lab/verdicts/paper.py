@@ -17,6 +17,7 @@ from fedroster.lab.task import Task
 from fedroster.lab.trials.measures import Run
 from fedroster.lab.trials.trial import Trial
 from fedroster.lab.verdicts.verdicts import Claim
+from fedroster.types import FloatArray
 
 if TYPE_CHECKING:
     from fedroster.lab.pages.charts import Figure
@@ -59,6 +60,9 @@ class Need:
 Runs = Mapping[str, Sequence[Run]]
 """Runs by the recipe's own labels, one for each seed, in the same order of seeds."""
 
+Numbers = Mapping[str, Mapping[str, FloatArray]]
+"""By column and row of a table, a value of each seed, shape (seeds,); infinite where a run did not get there."""
+
 
 @dataclass(frozen=True, slots=True)
 class FigureRecipe:
@@ -69,7 +73,8 @@ class FigureRecipe:
         needs: The runs that it needs, by its own labels.
         draw: Makes it from these runs.
         claims: The paper's claims about it, measured on these runs.
-        findings: What a reader should know beside the verdicts, in sentences.
+        numbers: What a reader should know beside the verdicts, as a table.
+        notes: The same in sentences, whatever the runs say.
         on_request: Whether it is made only when it is named, for it takes long.
     """
 
@@ -77,7 +82,8 @@ class FigureRecipe:
     needs: Mapping[str, Need]
     draw: Callable[[Runs], Figure]
     claims: Callable[[Runs], list[Claim]] = lambda _: []
-    findings: Callable[[Runs], list[str]] = lambda _: []
+    numbers: Callable[[Runs], Numbers] = lambda _: {}
+    notes: Sequence[str] = ()
     on_request: bool = False
 
     @property
@@ -93,12 +99,10 @@ class Scale:
     Attributes:
         figures: Recipes by the names that the command line uses.
         seeds: Seeds unless asked for otherwise.
-        remarks: What is smaller than in the paper, in words, by the name of what is trained.
     """
 
     figures: Mapping[str, FigureRecipe]
     seeds: tuple[int, ...]
-    remarks: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ import polars as pl
 from fedroster.catalogue import make_policy, make_scenario, parse_settings
 from fedroster.errors import ConfigurationError, UnknownNameError
 from fedroster.lab.pages.charts import Figure, data_of, narrow
-from fedroster.lab.pages.report import BAND_NOTE, Report, Section, picture, write_page
+from fedroster.lab.pages.report import BAND_NOTE, Report, Section, Table, picture, write_page
 from fedroster.lab.trials.processes import in_processes
 from fedroster.lab.trials.run import Done, Engine, Where, finish, provenance
-from fedroster.lab.trials.store import machine, read_json, rounds_table, write_json, write_table
+from fedroster.lab.trials.store import machine, read_json, write_json, write_table
 from fedroster.lab.trials.trial import ALONE, Conditions, Trial
-from fedroster.lab.verdicts.claims_page import claims_sections, headline, numbers_of
+from fedroster.lab.verdicts.claims_page import claims_sections, headline, numbers_of, numbers_table
 from fedroster.lab.verdicts.paper import FigureRecipe, Need, Paper, Scale, find_paper
 from fedroster.lab.verdicts.registry import Registered, registered
 from fedroster.lab.verdicts.verdicts import Claim, Verdict, judge
@@ -74,7 +74,7 @@ class Output:
 
     Attributes:
         pages: Pictures, and the page as HTML and as Markdown.
-        tables: The data of every figure, and the rounds of every run with training.
+        tables: The data of every figure.
         width: Of pictures for a paper, as PDF, in points; None for none.
     """
 
@@ -89,11 +89,10 @@ PAGES = Output()
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """What was made, and where: the paper's claims, judged, and what else a reader should know."""
+    """What was made, and where: the paper's claims, judged."""
 
     folder: Path
     verdicts: Sequence[Verdict]
-    findings: Sequence[str]
 
 
 def reproduce(
@@ -145,7 +144,6 @@ def reproduce(
     claims = [claim for one in made.values() for claim in one.claims]
     verdicts = judge(claims, level=entry.level, family=entry.family) if entry else judge(claims)
     done = [each for runs in finished.values() for each in runs]
-    trained = [(each.trial, each.run) for each in done if each.trial.task is not None]
     kept = _registry(order, entry, recipes, finished, verdicts)
     settings = _settings(order, done, conditions) | machine() | {"code": provenance(done), **kept}
     write_table(_claims_table(verdicts), folder / "claims.csv")
@@ -153,19 +151,15 @@ def reproduce(
     if output.tables:
         for name, one in made.items():
             write_table(data_of(one.figure), folder / f"figure-{name}.csv")
-        if trained:
-            write_table(rounds_table(trained, _described).drop("decision_s", "budget_used"), folder / "runs.parquet")
     for name, one in made.items() if output.width is not None else ():
         narrow(one.figure, output.width or 0.0).save(folder / f"figure-{name}.pdf")
     if output.pages:
-        known = {} if scale is None else scale.remarks
-        remarks = dict.fromkeys(known.get(name, "") for name in _tasks(trial for trial, _ in trained))
-        notes = [_REGISTRY_NOTE.format(**kept), *filter(None, remarks), BAND_NOTE, *filter(None, [paper.citation])]
+        notes = [_REGISTRY_NOTE.format(**kept), BAND_NOTE, *filter(None, [paper.citation])]
         sections = [*_sections(made, verdicts, folder), Section("Notes", notes=notes)]
         found, *lead = headline(verdicts)
         version, numbers = str(settings.get("fedroster", "")), numbers_of(verdicts)
         write_page(Report(paper.title, lead, sections, command, settings, version, found, numbers), folder)
-    return Reproduction(folder, verdicts, [sentence for one in made.values() for sentence in one.findings])
+    return Reproduction(folder, verdicts)
 
 
 _REGISTRY_NOTE = "Registered before the runs: {registered}. (Registry {registry}.)"
@@ -251,23 +245,16 @@ def _play(
     **where: Unpack[Where],
 ) -> dict[Need, list[Done]]:
     """Play all runs, the short ones without training first."""
-    total = sum(trial.work for trials in needed.values() for trial in trials)
-    before = 0.0
-    finished: dict[Need, list[Done]] = {}
-    for trains in (False, True):
-        trials = {need: own for need, own in needed.items() if (need.task is not None) is trains}
-        together = [trial for own in trials.values() for trial in own]
-        work = sum(trial.work for trial in together)
-        rounds = sum(trial.rounds for trial in together)
+    needs = sorted(needed, key=lambda need: need.task is not None)
+    trials = [trial for need in needs for trial in needed[need]]
+    total = sum(trial.rounds for trial in trials)
 
-        def advance(done: int, before: float = before, work: float = work, rounds: int = rounds) -> None:
-            if progress is not None and rounds:
-                progress((before + work * done / rounds) / total)
+    def advance(done: int) -> None:
+        if progress is not None:
+            progress(done / total)
 
-        runs = iter(finish(together, folder=folder / "trials", progress=advance, **where))
-        finished |= {need: [next(runs) for _ in own] for need, own in trials.items()}
-        before += work
-    return finished
+    runs = iter(finish(trials, folder=folder / "trials", progress=advance, **where))
+    return {need: [next(runs) for _ in needed[need]] for need in needs}
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,13 +264,14 @@ class _Made:
     title: str
     figure: Figure
     claims: Sequence[Claim]
-    findings: Sequence[str]
+    numbers: Table | None
+    notes: Sequence[str]
 
     @classmethod
     def of(cls, recipe: FigureRecipe, finished: Mapping[Need, Sequence[Done]]) -> Self:
         runs = {label: [done.run for done in finished[need]] for label, need in recipe.needs.items()}
         claims = [replace(claim, training=recipe.trains) for claim in recipe.claims(runs)]
-        return cls(recipe.title, recipe.draw(runs), claims, recipe.findings(runs))
+        return cls(recipe.title, recipe.draw(runs), claims, numbers_table(recipe.numbers(runs)), recipe.notes)
 
 
 def _settings(order: Order, done: Iterable[Done], conditions: Conditions) -> dict[str, Any]:
@@ -325,7 +313,7 @@ def _tasks(trials: Iterable[Trial]) -> dict[str, str]:
 def _sections(made: Mapping[str, _Made], verdicts: Sequence[Verdict], folder: Path) -> list[Section]:
     """The verdicts in groups, and the figures, which are written."""
     figures = [
-        Section(one.title, one.findings, [picture(one.figure, one.title, folder, f"figure-{name}")])
+        Section(one.title, one.notes, [picture(one.figure, one.title, folder, f"figure-{name}")], one.numbers)
         for name, one in made.items()
     ]
     return [*claims_sections(verdicts), *figures]
@@ -353,10 +341,3 @@ def _claims_table(verdicts: Sequence[Verdict]) -> pl.DataFrame:
         "why": lambda one: one.why,
     }
     return pl.DataFrame({name: [of(one) for one in verdicts] for name, of in columns.items()})
-
-
-def _described(trial: Trial) -> dict[str, str]:
-    """What tells a run with training from others of its paper, beside policy and seed."""
-    settings = ",".join(f"{name}={value}" for name, value in trial.settings.items())
-    task = {} if trial.task is None else {"task": trial.task.name, "partition": trial.task.partition}
-    return {"scenario": trial.scenario, "settings": settings, **task}

@@ -10,17 +10,20 @@ from itertools import pairwise
 import numpy as np
 
 from fedroster.bounds import delta_regret
+from fedroster.catalogue import make_scenario
 from fedroster.lab.pages.charts import Axes, Curve, Figure, lines
 from fedroster.lab.pages.looks import looks_of
-from fedroster.lab.papers.cocs.theory import EPSILON, finding_on_bounds, network_of, sure_share
-from fedroster.lab.statistics import band, mean_interval
+from fedroster.lab.statistics import band
 from fedroster.lab.trials.measures import Run
-from fedroster.lab.verdicts.courses import courses_figure, each
-from fedroster.lab.verdicts.paper import FigureRecipe, Need, Runs
+from fedroster.lab.verdicts.courses import courses_figure, each, of_each
+from fedroster.lab.verdicts.paper import FigureRecipe, Need, Numbers, Runs
 from fedroster.lab.verdicts.verdicts import Claim, Part, Question, claims_of, gain, threshold, within
+from fedroster.networks.hierarchical import HierarchicalNetwork
 from fedroster.policies import CUCB, LinUCB
 from fedroster.types import FloatArray
 
+EPSILON = 0.3
+"""Error parameter of Fast Lazy Greedy in section VI-D."""
 MNIST = "cocs/mnist"
 CIFAR_10 = "cocs/cifar-10"
 CIFAR_STRETCH = 1.88  # 1,880 edge rounds beside MNIST's 1,000 (Choice B8)
@@ -51,6 +54,18 @@ BENCHMARKS = ("cucb", "linucb", "random")
 BUDGETS = (3.5, 5.0, 10.0)
 DEADLINES_S = (2.0, 4.0, 8.0)
 SWEPT = ("oracle", "cocs", "cucb", "linucb", "random")
+
+
+def network_of(scenario: str) -> HierarchicalNetwork:
+    """The network of a scenario, with its defaults."""
+    network = make_scenario(scenario)
+    assert isinstance(network, HierarchicalNetwork)
+    return network
+
+
+def sure_share(network: HierarchicalNetwork) -> float:
+    """The share of the optimum that Fast Lazy Greedy is sure to reach (Qu et al. 2021, Lemma 3)."""
+    return 1.0 / ((1.0 + EPSILON) * (2.0 + 2.0 * network.num_servers))
 
 
 def _needs(scenario: str, stretch: float = 1.0, *, static: bool = False, greedy: bool = False) -> dict[str, Need]:
@@ -227,46 +242,48 @@ def _falls(gap: FloatArray) -> FloatArray:
     return np.asarray(gap[:, :fifth].mean(axis=1) - gap[:, -fifth:].mean(axis=1))
 
 
-def _shares(runs: Runs, measure: Callable[[Run], float]) -> str:
+def _exploring(run: Run) -> float:
+    """Share of the rounds in which COCS explored, per cent (Choice B11)."""
+    return 100.0 * float(run.exploring.mean())
+
+
+def _numbers_on_utility(root: bool, runs: Runs) -> Numbers:
+    measure = _root_utility if root else _utility
     best = each(runs, "oracle", measure)
-    others = [policy for policy in ALL_LABELS if policy in runs and policy != "oracle"]
-    shares = {policy: (each(runs, policy, measure) / best).mean() for policy in others}
-    shown = ", ".join(f"{ALL_LABELS[policy]} {share:.1%}" for policy, share in shares.items())
-    return f"Of Oracle's cumulative utility: {shown}."
+    own = {policy: runs[policy] for policy in ALL_LABELS if policy in runs}
+    shares = {policy: 100.0 * each(own, policy, measure) / best for policy in own}
+    return {"of Oracle's cumulative utility, %": shares, **of_each({"exploring rounds, %": _exploring}, own)}
 
 
-def _explored(runs: Runs, policy: str) -> float:
-    return float(each(runs, policy, lambda run: float(run.exploring.mean())).mean())
+_ON_POLICIES = (
+    "COCS has the literal K(t). We chose the variant with h_T = 2 and K(t) scaled by 0.02 after looking at three of "
+    "them on one seed, because it leaves exploration soon (Choice B11). No claim depends on it.",
+    f"CUCB and LinUCB choose among {CUCB().pool_size} and {LinUCB().pool_size} decisions, drawn once. CUCB has "
+    "static resources, as in the paper; the others do not (Choice B9).",
+)
+_ON_BOUNDS = (
+    "The bounds of Theorems 2 and 4 are not drawn: with the smallest Hoelder constant, zero, each allows more regret "
+    "than the budgets can buy updates in any run of up to 1e18 rounds, so no run can break them (Choice B12).",
+)
 
 
-def _findings_on_utility(root: bool, runs: Runs) -> list[str]:
-    return [
-        _shares(runs, _root_utility if root else _utility),
-        f"With the literal K(t) COCS explores in {_explored(runs, 'cocs'):.0%} of its rounds, with h_T = 2 and "
-        f"K(t) scaled by 0.02 in {_explored(runs, SCALED):.0%} (Choice B11). We chose the "
-        "scaled variant after looking at three of them on one seed, because it leaves exploration soon. No claim "
-        "depends on it.",
-        f"CUCB and LinUCB choose among {CUCB().pool_size} and {LinUCB().pool_size} decisions, drawn once. CUCB has "
-        "static resources, as in the paper; the others do not (Choice B9).",
-    ]
-
-
-def _findings_on_regret(root: bool, scenario: str, runs: Runs) -> list[str]:
+def _numbers_on_regret(root: bool, scenario: str, runs: Runs) -> Numbers:
     utility = _by_round(root, runs)
-    own = COCS_GREEDY if root else "cocs"
     share = sure_share(network_of(scenario))
-    left = {
-        "regret (11) against Oracle-p": delta_regret(utility["oracle-p"], utility[own], share=1.0)[:, -1],
-        "regret against the clairvoyant Oracle": delta_regret(utility["oracle"], utility[own], share=1.0)[:, -1],
-        f"delta-regret (21), against {share:.3f} times Oracle-p": delta_regret(
-            utility["oracle-p"], utility[own], share=share
-        )[:, -1],
+    against = {
+        "regret (11) against Oracle-p": ("oracle-p", 1.0),
+        "regret against the clairvoyant Oracle": ("oracle", 1.0),
+        f"delta-regret (21), against {share:.3f} times Oracle-p": ("oracle-p", share),
     }
-    if root:
-        left["regret against the paper's Oracle"] = delta_regret(utility[ORACLE_GREEDY], utility[own], share=1.0)[:, -1]
-    shown = ", ".join(f"{name} {mean_interval(values).mean:,.0f}" for name, values in left.items())
-    rounds = utility[own].shape[1]
-    return [f"{ALL_LABELS[own]} after {rounds:,} rounds: {shown}.", finding_on_bounds(scenario, rounds)]
+    against |= {"regret against the paper's Oracle": (ORACLE_GREEDY, 1.0)} if root else {}
+    return {
+        name: {
+            policy: delta_regret(utility[best], values, share=part)[:, -1]
+            for policy, values in utility.items()
+            if policy != "cucb"
+        }
+        for name, (best, part) in against.items()
+    }
 
 
 def _claims_on_participants(runs: Runs) -> list[Claim]:
@@ -318,14 +335,6 @@ def _sweep_claims(name: str, values: Sequence[float], figure: str, what: str, ru
     return claims_of(figure, asked, prefix=f"{name}-", about=ON_NETWORK["mnist"])
 
 
-def _findings_on_deadlines(runs: Runs) -> list[str]:
-    values = {value: each(runs, f"cocs deadline_s={value:g}", _utility).mean() for value in DEADLINES_S}
-    return [
-        f"COCS gathers {values[4.0]:,.0f} updates in time at a deadline of 4 s and {values[8.0]:,.0f} at 8 s, in as "
-        "many rounds as these runs have; the paper prints 5,125 and 5,378 (Choice B8: 1,000 rounds at B = 3.5)."
-    ]
-
-
 # -------------------------------------------------------------------- beyond the printed set-up
 
 
@@ -363,18 +372,14 @@ def _claims_on_geometric(name: str, runs: Runs) -> list[Claim]:
     return claims_of("Choice B5", asked, prefix=f"geometric-{name}-", about=ON_NETWORK[name], ours=True)
 
 
-def _findings_on_shares(runs: Runs) -> list[str]:
-    return [f"{_shares(runs, _utility)} COCS explores in {_explored(runs, 'cocs'):.0%} of its rounds."]
-
-
 def _utilities(title: str, needs: Mapping[str, Need], root: bool) -> FigureRecipe:
-    claims, findings = partial(_claims_on_utility, root), partial(_findings_on_utility, root)
-    return FigureRecipe(title, needs, partial(_cumulative, root), claims, findings)
+    claims, numbers = partial(_claims_on_utility, root), partial(_numbers_on_utility, root)
+    return FigureRecipe(title, needs, partial(_cumulative, root), claims, numbers, _ON_POLICIES)
 
 
 def _regrets(title: str, scenario: str, needs: Mapping[str, Need], root: bool, best: str) -> FigureRecipe:
-    findings = partial(_findings_on_regret, root, scenario)
-    return FigureRecipe(title, needs, partial(_regret, root, best, 1.0), findings=findings)
+    numbers = partial(_numbers_on_regret, root, scenario)
+    return FigureRecipe(title, needs, partial(_regret, root, best, 1.0), numbers=numbers, notes=_ON_BOUNDS)
 
 
 def _swept(
@@ -382,7 +387,8 @@ def _swept(
 ) -> FigureRecipe:
     draw = partial(_sweep, name, values, f"{what}{unit}", f"Cumulative utilities against the {what}")
     claims = partial(_sweep_claims, name, values, f"Fig. {figure}", what)
-    return FigureRecipe(f"Fig. {figure}: {title}", _sweep_needs(name, values, stretch), draw, claims)
+    needs, numbers = _sweep_needs(name, values, stretch), partial(of_each, {"updates in time": _utility})
+    return FigureRecipe(f"Fig. {figure}: {title}", needs, draw, claims, numbers)
 
 
 _ON_MNIST = _needs(MNIST)
@@ -397,7 +403,8 @@ FIGURES: Mapping[str, FigureRecipe] = {
     "4b": FigureRecipe("Fig. 4b: participants per edge round", _ON_MNIST, _participants, _claims_on_participants),
     "4d": _swept("4d", "budgets, after 200 rounds", "budget", BUDGETS, "budget", " of each server", 0.2),
     "4f": replace(
-        _swept("4f", "deadlines", "deadline_s", DEADLINES_S, "deadline", ", s", 1.0), findings=_findings_on_deadlines
+        _swept("4f", "deadlines", "deadline_s", DEADLINES_S, "deadline", ", s", 1.0),
+        notes=["The paper prints 5,125 updates in time for COCS at a deadline of 4 s, and 5,378 at 8 s (Choice B8)."],
     ),
     "5": _utilities(
         "Fig. 5: cumulative utilities, CIFAR-10 network",
@@ -419,7 +426,7 @@ FIGURES: Mapping[str, FigureRecipe] = {
             _needs(f"cocs/{name}", stretch, static=True),
             partial(_cumulative, False),
             partial(_claims_on_static, name),
-            _findings_on_shares,
+            partial(_numbers_on_utility, False),
         )
         for figure, name, stretch in (("3", "mnist", 1.0), ("5", "cifar-10", CIFAR_STRETCH))
     },
@@ -432,7 +439,7 @@ FIGURES: Mapping[str, FigureRecipe] = {
             },
             partial(_cumulative, False),
             partial(_claims_on_geometric, name),
-            _findings_on_shares,
+            partial(_numbers_on_utility, False),
         )
         for name, title in NETWORKS.items()
     },

@@ -1,8 +1,8 @@
 """FLOOR, a policy of fedroster's own, beside RBCS-F (Huang et al. 2021).
 
 There is no paper: docs/explanation/floor.md has the policy, its guarantee and the proof.  Variants of the network and
-traces are in ``worlds``, RBCS-F with both of its numbers tuned in ``tuned``, training in ``training``; ``stationary``
-has the optimum that FLOOR is measured by.  What each part of FLOOR brings is measured by ``benchmarks/floor.py``.
+traces are in ``worlds``, RBCS-F with both of its numbers tuned in ``tuned``, training in ``training``.  What each part
+of FLOOR brings is measured by ``benchmarks/floor.py``.
 """
 
 from fedroster.lab.papers.floor.training import SCALES

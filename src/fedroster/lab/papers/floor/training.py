@@ -9,10 +9,9 @@ from fedroster.lab.pages.looks import looks_of
 from fedroster.lab.papers.floor import volatile
 from fedroster.lab.papers.sizes import (
     FLAT,
-    FLAT_REMARKS,
     Experiment,
     figure_in_panels,
-    findings_in_panels,
+    numbers_in_panels,
     panels_of,
     scales,
     target_of,
@@ -60,12 +59,12 @@ def _figures(size: str) -> Mapping[str, FigureRecipe]:
                 over_time=True,
             ),
             partial(_claims, experiment),
-            partial(findings_in_panels, experiment.name),
+            numbers_in_panels,
         )
         for experiment in FLAT[size]
     }
     return figures | {"volatile": volatile.figure(size)}
 
 
-SCALES = scales(_figures, FLAT_REMARKS, cpu_seeds=range(3))
+SCALES = scales(_figures, cpu_seeds=range(3))
 """Accuracy over simulated time by size."""

@@ -9,9 +9,9 @@ import numpy as np
 from fedroster.lab.pages.charts import Axes, Curve, Figure, lines
 from fedroster.lab.pages.looks import looks_of
 from fedroster.lab.papers.floor.worlds import BETA, TABLE_1, WANTED, least_chosen, mean_time
-from fedroster.lab.statistics import band, mean_interval
-from fedroster.lab.verdicts.courses import each
-from fedroster.lab.verdicts.paper import FigureRecipe, Need, Runs
+from fedroster.lab.statistics import band
+from fedroster.lab.verdicts.courses import each, of_each
+from fedroster.lab.verdicts.paper import FigureRecipe, Need, Numbers, Runs
 from fedroster.lab.verdicts.verdicts import Claim, Question, claims_of, time_gap
 from fedroster.types import FloatArray
 
@@ -97,24 +97,18 @@ def _claims(runs: Runs) -> list[Claim]:
     return claims_of(_TITLE, asked, prefix="tuned-", ours=True)
 
 
-def _findings(runs: Runs) -> list[str]:
-    ours = each(runs, "FLOOR", mean_time)
-    label, penalty, time_s = _as_fair(runs)
-    ratio = mean_interval(ours / time_s)
-    punctual = _as_punctual(runs)
-    slower = each(runs, punctual, mean_time)
-    slower_ratio = mean_interval(ours / slower)
-    return [
-        f"With a beta above the required {BETA:g}, RBCS-F reaches FLOOR's lowest participation at the end with a "
-        f"larger V: at best in {time_s.mean():.2f} s a round (next to {label}, V = {penalty:.2g}); FLOOR takes "
-        f"{ratio.mean:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) of that. It owes more during the run: a client lacks "
-        f"up to {_lack(runs, label).max(axis=1).mean():.1f} of floor({BETA:g} t) with {label}, "
-        f"{_lack(runs, 'FLOOR').max(axis=1).mean():.1f} with FLOOR (mean over seeds of the most after any "
-        "round).",
-        f"The fastest RBCS-F whose clients never lack more than 2, in every seed, is {punctual} "
-        f"with {slower.mean():.2f} s a round; FLOOR takes {slower_ratio.mean:.3f} ({slower_ratio.low:.3f} to "
-        f"{slower_ratio.high:.3f}) of that.",
-    ]
+def _numbers(runs: Runs) -> Numbers:
+    """Of FLOOR and of both rivals; what is as fair lies between two V of the grid."""
+    _, penalty, time_s = _as_fair(runs)
+    shown = {label: runs[label] for label in dict.fromkeys(("FLOOR", _as_punctual(runs), _as_fair(runs)[0]))}
+    found = of_each({"mean round, s": mean_time, "participations of the least served client": least_chosen}, shown)
+    lacks = {label: _lack(runs, label).max(axis=1) for label in shown}
+    fair = {f"RBCS-F as fair, V = {penalty:.2g}": time_s}
+    return {
+        "mean round, s": {**found["mean round, s"], **fair},
+        **{name: column for name, column in found.items() if name != "mean round, s"},
+        f"most that a client lacks of floor({BETA:g} t)": lacks,
+    }
 
 
 TUNED = FigureRecipe(
@@ -122,5 +116,5 @@ TUNED = FigureRecipe(
     {label: Need(policy, TABLE_1, rate=BETA) for label, policy in _POLICIES.items()},
     _draw,
     _claims,
-    _findings,
+    _numbers,
 )

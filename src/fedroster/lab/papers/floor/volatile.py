@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from fedroster.lab.pages.looks import looks_of
-from fedroster.lab.papers.sizes import Experiment, figure_in_panels, findings_in_panels, panels_of, target_of
+from fedroster.lab.papers.sizes import Experiment, figure_in_panels, numbers_in_panels, panels_of, target_of
 from fedroster.lab.task import Task
 from fedroster.lab.trials.accuracy import final_accuracies, times_to
 from fedroster.lab.verdicts.paper import FigureRecipe, Runs
@@ -78,4 +78,4 @@ def figure(size: str) -> FigureRecipe:
     title = f"{experiment.name}: accuracy per simulated time"
     draw = partial(figure_in_panels, looks=looks_of(POLICIES), title=title, over_time=True)
     title = "Training where clients vanish and return"
-    return FigureRecipe(title, needs, draw, _claims, partial(findings_in_panels, "MNIST"), on_request=True)
+    return FigureRecipe(title, needs, draw, _claims, numbers_in_panels, on_request=True)

@@ -10,8 +10,8 @@ import numpy as np
 from fedroster.lab.pages.charts import Figure, intervals
 from fedroster.lab.statistics import mean_interval
 from fedroster.lab.trials.measures import Run
-from fedroster.lab.verdicts.courses import courses_figure, each, lacks_at_most
-from fedroster.lab.verdicts.paper import FigureRecipe, Need, Runs
+from fedroster.lab.verdicts.courses import courses_figure, each, lacks_at_most, of_each
+from fedroster.lab.verdicts.paper import FigureRecipe, Need, Numbers, Runs
 from fedroster.lab.verdicts.verdicts import Claim, Part, Question, claims_of, gain
 from fedroster.networks.hidden_causes import CAUSES
 from fedroster.types import FloatArray
@@ -94,27 +94,20 @@ def _claims(key: str, title: str, runs: Runs) -> list[Claim]:
     return claims_of(title, asked, prefix=f"{key}-", about=f"{title}: ", ours=True)
 
 
-def _findings(runs: Runs) -> list[str]:
-    def listed(rounds: int | None) -> str:
-        shown = {LABELS[policy]: _share(runs, policy, rounds=rounds) for policy in LABELS if policy != "oracle-p"}
-        return ", ".join(f"{label} {share.mean():.2%} (worst seed {share.min():.1%})" for label, share in shown.items())
-
+def _numbers(runs: Runs) -> Numbers:
     early = min(EARLY, runs[OURS][0].num_rounds)
-    never = {policy: each(runs, policy, lambda run: float(np.count_nonzero(run.chosen == 0))) for policy in LABELS}
-    return [
-        f"Of Oracle-p's utility: {listed(None)}.",
-        f"Within the first {early} rounds: {listed(early)}.",
-        "Clients that are never chosen, of 50: "
-        + ", ".join(f"{LABELS[policy]} {count.mean():.1f}" for policy, count in never.items())
-        + ".",
-    ]
+    spans = {"of Oracle-p's utility, %": None, f"within the first {early} rounds, %": early}
+    return {
+        **{what: {label: 100.0 * _share(runs, label, rounds=span) for label in runs} for what, span in spans.items()},
+        **of_each({"clients never chosen": lambda run: float(np.count_nonzero(run.chosen == 0))}, runs),
+    }
 
 
 def _network(name: str, title: str, settings: tuple[tuple[str, str], ...] = ()) -> FigureRecipe:
     needs = {policy: Need(policy, f"cocs/{name}", settings) for policy in LABELS}
     key = f"{name}-static" if settings else name
     title = f"{title}, static resources" if settings else title
-    return FigureRecipe(title, needs, _regret, partial(_claims, key, title), _findings)
+    return FigureRecipe(title, needs, _regret, partial(_claims, key, title), _numbers)
 
 
 # -------------------------------------------------------------------- causes that no context tells
@@ -230,19 +223,16 @@ def _rates() -> FigureRecipe:
 
         return [claim for name in _RATED for claim in of(name)]
 
-    def findings(runs: Runs) -> list[str]:
-        return [
-            f"{SCENARIOS[name]}: price of the guarantee, and the share of the rounds in which the client that is "
-            "chosen least takes part: "
-            + "; ".join(
-                f"{row}: {price(runs, name, row).mean():.2%}, {lowest(runs, name, row).mean():.2%}" for row in RATES
-            )
-            + f". Without it the least chosen client has {lowest(runs, name, 'free').mean():.2%}."
-            for name in _RATED
-        ]
+    def numbers(runs: Runs) -> Numbers:
+        measured = {"price, % of utility": price, "lowest rate, %": lowest}
+        places = [(row, name) for name in _RATED for row in rows]
+        return {
+            what: {f"{row} / {name}": 100.0 * measure(runs, name, row) for row, name in places}
+            for what, measure in measured.items()
+        }
 
     needs = {f"{row} / {name}": Need(policy, f"cocs/{name}") for name in _RATED for row, policy in rows.items()}
-    return FigureRecipe("The price of rates", needs, draw, claims, findings)
+    return FigureRecipe("The price of rates", needs, draw, claims, numbers)
 
 
 FIGURES: Mapping[str, FigureRecipe] = {

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from functools import partial
 
-import numpy as np
-
 from fedroster.lab.pages.charts import Figure
 from fedroster.lab.papers.partial_pooling.figures import (
     EARLY,
@@ -19,8 +17,8 @@ from fedroster.lab.papers.partial_pooling.figures import (
     shares_figure,
     utility,
 )
-from fedroster.lab.verdicts.courses import each
-from fedroster.lab.verdicts.paper import FigureRecipe, Need, Runs
+from fedroster.lab.verdicts.courses import each, of_each
+from fedroster.lab.verdicts.paper import FigureRecipe, Need, Numbers, Runs
 from fedroster.lab.verdicts.verdicts import Claim, Part, Question, claims_of, gain
 from fedroster.types import FloatArray
 
@@ -86,28 +84,17 @@ def _claims(runs: Runs) -> list[Claim]:
     return claims_of(_TITLE, asked, prefix="large-", about=about, ours=True)
 
 
-def _findings(runs: Runs) -> list[str]:
-    def listed(rounds: int | None) -> str:
-        return "; ".join(
-            f"{network}: "
-            + ", ".join(
-                f"{label} {found.mean():.2%} (worst seed {found.min():.1%})"
-                for label in POLICIES
-                for found in [_shares(runs, label, network, rounds)]
-            )
-            for network in NETWORKS
+def _numbers(runs: Runs) -> Numbers:
+    labels = [(label, network) for network in NETWORKS for label in POLICIES]
+    gaps = {label: group for label, group in runs.items() if label.startswith("Oracle-p")}
+    shares = {
+        name: {f"{label} / {network}": 100.0 * _shares(runs, label, network, rounds) for label, network in labels}
+        for name, rounds in (
+            ("of the best expected utility, %", None),
+            (f"within the first {_early(runs)} rounds, %", _early(runs)),
         )
-
-    def proven(network: str) -> str:
-        gap = np.stack([run.gap for run in runs[f"Oracle-p / {network}"]])
-        return f"{network}: {gap.mean():.2%} on average, {gap.max():.2%} at most"
-
-    return [
-        "Oracle-p is not solved to the optimum here. All shares are of its utility over 1 - gap, round by round, "
-        f"where the gap that it proved is, {'; '.join(map(proven, NETWORKS))}.",
-        f"Of that: {listed(None)}.",
-        f"Within the first {_early(runs)} rounds: {listed(_early(runs))}.",
-    ]
+    }
+    return {**shares, **of_each({"proven gap of a round, %": lambda run: 100.0 * float(run.gap.mean())}, gaps)}
 
 
 LARGE = FigureRecipe(
@@ -119,7 +106,8 @@ LARGE = FigureRecipe(
     },
     _draw,
     _claims,
-    _findings,
+    _numbers,
+    ["Oracle-p is not solved to the optimum here: all shares are of its utility over 1 - its gap, round by round."],
     on_request=True,
 )
 """Five seeds take most of an hour of one core, so it is made when it is named only."""

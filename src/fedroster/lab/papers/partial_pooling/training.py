@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
 
 from fedroster.lab.pages.looks import looks_of
 from fedroster.lab.papers.partial_pooling.figures import FAIR, OURS
-from fedroster.lab.papers.sizes import HIERARCHICAL, HIERARCHICAL_REMARKS, Experiment, scales
-from fedroster.lab.statistics import mean_interval
-from fedroster.lab.trials.accuracy import CENSORED, final_accuracies, final_rounds, rounds_to, shown_targets, times_to
-from fedroster.lab.verdicts.courses import each
-from fedroster.lab.verdicts.paper import FigureRecipe, Runs
+from fedroster.lab.papers.sizes import HIERARCHICAL, Experiment, scales
+from fedroster.lab.trials.accuracy import final_accuracies, rounds_to, times_to
+from fedroster.lab.verdicts.courses import of_each
+from fedroster.lab.verdicts.paper import FigureRecipe, Numbers, Runs
 from fedroster.lab.verdicts.verdicts import Claim, Question, accuracy_gap
 
 TRAINED = {
@@ -46,30 +45,20 @@ def _claims(experiment: Experiment, runs: Runs) -> list[Claim]:
     return experiment.claims("training", experiment.name, asked, ours=True)
 
 
-def _findings(experiment: Experiment, runs: Runs) -> list[str]:
-    def listed(value: Callable[[str], str]) -> str:
-        return "; ".join(f"{label} {value(label)}" for label in runs)
-
-    def percent(label: str) -> str:
-        i = mean_interval(final_accuracies(runs[label]))
-        return f"{i.mean:.1%} ± {i.high - i.mean:.1%}"
-
-    def updates(label: str) -> str:
-        return f"{each(runs, label, lambda run: float(run.participants.mean())).mean():.2f}"
-
-    def never(label: str) -> str:
-        return f"{each(runs, label, lambda run: float(np.count_nonzero(run.chosen == 0))).mean():.1f}"
-
+def _numbers(experiment: Experiment, runs: Runs) -> Numbers:
     target = experiment.target
-    return [
-        f"Final accuracy ({final_rounds(runs['Random'])}): {listed(percent)}.",
-        f"Rounds to {target:.0%}: "
-        + listed(lambda label: shown_targets(rounds_to(runs[label], target)))
-        + "; simulated seconds: "
-        + listed(lambda label: shown_targets(times_to(runs[label], target)))
-        + f". {CENSORED}",
-        f"Updates in time in an edge round: {listed(updates)}; clients never chosen: {listed(never)}.",
-    ]
+    return {
+        "final accuracy, %": {label: 100.0 * final_accuracies(group) for label, group in runs.items()},
+        f"rounds to {target:.0%}": {label: rounds_to(group, target) for label, group in runs.items()},
+        f"simulated time to {target:.0%}, s": {label: times_to(group, target) for label, group in runs.items()},
+        **of_each(
+            {
+                "updates in time in an edge round": lambda run: float(run.participants.mean()),
+                "clients never chosen": lambda run: float(np.count_nonzero(run.chosen == 0)),
+            },
+            runs,
+        ),
+    }
 
 
 def _figures(size: str) -> Mapping[str, FigureRecipe]:
@@ -80,11 +69,11 @@ def _figures(size: str) -> Mapping[str, FigureRecipe]:
         draw = partial(experiment.figure, looks=looks_of(TRAINED))
         by_round = partial(draw, title="Accuracy by round")
         by_time = partial(draw, title="Accuracy over simulated time", over_time=True)
-        claims, findings = partial(_claims, experiment), partial(_findings, experiment)
-        figures[name] = FigureRecipe(f"{title}, by round", needs, by_round, claims, findings)
+        claims, numbers = partial(_claims, experiment), partial(_numbers, experiment)
+        figures[name] = FigureRecipe(f"{title}, by round", needs, by_round, claims, numbers)
         figures[f"{name}-time"] = FigureRecipe(f"{title}, over simulated time", needs, by_time)
     return figures
 
 
-SCALES = scales(_figures, HIERARCHICAL_REMARKS)
+SCALES = scales(_figures)
 """Accuracy by round and over simulated time, by size."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -16,7 +15,7 @@ from fedroster.lab.pages.charts import WIDTH, Axes, Curve, Figure, finished, int
 from fedroster.lab.pages.looks import Look, look
 from fedroster.lab.statistics import band, mean_interval
 from fedroster.lab.trials.measures import Run, jain_index
-from fedroster.lab.verdicts.courses import courses_figure, each
+from fedroster.lab.verdicts.courses import courses_figure, each, of_each
 from fedroster.lab.verdicts.paper import FigureRecipe, Need, Runs
 from fedroster.lab.verdicts.verdicts import Claim, Question, claims_of, promise, time_gap, within
 from fedroster.networks.flat import FlatNetwork
@@ -33,7 +32,6 @@ RBCS_F = tuple(f"rbcs-f:V={penalty}" for penalty in PENALTIES)
 FEDCS = "fedcs:deadline_s=3"
 OPTIMAL = "p3:V=20"
 LEARNED = "rbcs-f:V=20"
-LEARNED_ALPHA = "rbcs-f:V=20,alpha=0.1"
 # Lemma 1 with the scenario's own constants: R = K, L and S are the network's.
 _SCHEDULE = (
     f"rbcs-f:V=20,schedule=lemma-1,R={_NETWORK.max_expected_time_s:.4f},L={_NETWORK.feature_norm:.4f},"
@@ -293,80 +291,30 @@ def _claims_on_regret(runs: Runs) -> list[Claim]:
     return claims_of("Theorem 3", asked, ours=["theorem-3-mended"])
 
 
-def _findings_on_pulls(runs: Runs) -> list[str]:
-    num_rounds = runs["random"][0].num_rounds
-    owed = math.floor(BETA * num_rounds)
-    least = {policy: each(runs, policy, lambda run: float(run.chosen.min())) for policy in (*RBCS_F, OPTIMAL)}
-    shown = ", ".join(f"{LABELS[policy]} {values.mean():.0f}" for policy, values in least.items())
-    return [
-        f"The guarantee (2) is a limit: beta = {BETA} promises {owed} of {num_rounds} rounds, and the least served "
-        f"client took part, on average over seeds, this often: {shown}."
-    ]
-
-
-def _first_below(bound: Callable[[int], float], limit: float) -> float:
-    """Rounds T from which a falling bound is below a limit, to a factor of two; infinite beyond 10^15."""
-    powers = (2**power for power in range(50))
-    return next((float(rounds) for rounds in powers if bound(rounds) < limit), math.inf)
-
-
-def _findings_on_regret(runs: Runs) -> list[str]:
-    rounds = runs[LEARNED][0].num_rounds
-    measured = {
-        "alpha = 0.1": _running_regret(runs, LEARNED)[:, -1].mean(),
-        "Lemma 1's schedule at delta / N": _running_regret(runs, SCHEDULED)[:, -1].mean(),
-    }
-    said = [
-        f"{name} allows {bound(rounds):,.0f} s a round after {rounds} rounds, and less than {LONGEST_S:.0f} s after "
-        f"about {_first_below(bound, LONGEST_S):.0e} rounds"
-        for name, bound in _BOUNDS.items()
-    ]
-    return [
-        "Measured, RBCS-F(20) against P3 with the true mean times and the same V: "
-        + ", ".join(f"{value:.2f} s a round with {name}" for name, value in measured.items())
-        + ".",
-        f"No mean time exceeds {LONGEST_S:.0f} s, and so no regret of mean times does. {'; '.join(said)}.",
-    ]
-
-
-def _findings_on_alpha(runs: Runs) -> list[str]:
-    *constants, schedule = _ALPHA_POLICIES
-    default = each(runs, LEARNED_ALPHA, _mean_time)
-    slower = {
-        f"{alpha:g}": mean_interval(100.0 * (each(runs, policy, _mean_time) / default - 1.0))
-        for alpha, policy in zip(ALPHAS, constants, strict=True)
-        if policy != LEARNED_ALPHA
-    }
-    lemma_1 = each(runs, schedule, _mean_time)
-    return [
-        f"Mean round time beside that with alpha = 0.1, {default.mean():.2f} s: "
-        + ", ".join(
-            f"alpha = {name} {one.mean:+.1f} % ({one.low:+.1f} to {one.high:+.1f})" for name, one in slower.items()
-        )
-        + f". With Lemma 1's alpha_t and the scenario's own constants (R = K, because the noise is as large as the "
-        f"mean) a round takes {lemma_1.mean():.1f} s, random selection {each(runs, 'random', _mean_time).mean():.1f} s."
-    ]
-
-
 FIGURES: Mapping[str, FigureRecipe] = {
     "2": FigureRecipe("Fig. 2: queues against V", _needs(RBCS_F), _FIGURE_2, _claims_on_queues),
     "2-long": FigureRecipe(
         "Fig. 2 over four times as many rounds", _needs(RBCS_F, stretch=4.0), _FIGURE_2, _claims_on_long_queues
     ),
     "3": FigureRecipe("Fig. 3: training time", _needs(FIGURE_POLICIES), _FIGURE_3, _claims_on_time),
-    "4": FigureRecipe("Fig. 4: pull record", _needs(FIGURE_POLICIES), _figure_4, _claims_on_pulls, _findings_on_pulls),
+    "4": FigureRecipe(
+        "Fig. 4: pull record",
+        _needs(FIGURE_POLICIES),
+        _figure_4,
+        _claims_on_pulls,
+        partial(of_each, {"participations of the least served client": lambda run: float(run.chosen.min())}),
+    ),
     "regret": FigureRecipe(
         "Regret (23), Theorem 3's bound and the one in its place",
         _needs((LEARNED, SCHEDULED, OPTIMAL)),
         _figure_regret,
         _claims_on_regret,
-        _findings_on_regret,
     ),
     "alpha": FigureRecipe(
         "Choice A4: sensitivity to alpha",
         _needs((*_ALPHA_POLICIES, "random")),
         _figure_alpha,
-        findings=_findings_on_alpha,
+        numbers=partial(of_each, {"mean round, s": _mean_time}),
     ),
 }
 """Recipes by the names that the command line uses."""

@@ -14,21 +14,15 @@ from fedroster.lab.papers.sizes import (
     FLAT,
     FLAT_CIFAR_10,
     FLAT_PARTITIONS,
-    FLAT_REMARKS,
     Experiment,
     figure_in_panels,
-    findings_in_panels,
+    numbers_in_panels,
     panels_of,
     scales,
     target_of,
 )
 from fedroster.lab.statistics import mean_interval
-from fedroster.lab.trials.accuracy import (
-    area_under,
-    final_accuracies,
-    rounds_to,
-    times_to,
-)
+from fedroster.lab.trials.accuracy import area_under, final_accuracies, rounds_to, times_to
 from fedroster.lab.trials.measures import Run
 from fedroster.lab.verdicts.courses import each
 from fedroster.lab.verdicts.paper import FigureRecipe, Runs
@@ -319,12 +313,12 @@ def _figures(size: str) -> dict[str, FigureRecipe]:
                 needed,
                 draw,
                 partial(claims, grid),
-                partial(findings_in_panels, name),
-                grid.on_request,
+                numbers_in_panels,
+                on_request=grid.on_request,
             )
     figures["5-effect"] = _figure_5_effect(_GRIDS[size][:2])
     return {name: figures[name] for name in sorted(figures)}
 
 
-SCALES = scales(_figures, FLAT_REMARKS, cpu_seeds=range(10))
+SCALES = scales(_figures, cpu_seeds=range(10))
 """Figs. 5, 6 and 7 by size."""
