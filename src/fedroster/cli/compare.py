@@ -62,9 +62,6 @@ class Wanted:
     clients: Annotated[
         int | None, typer.Option(min=1, max=10_000_000, help="Clients; the cohort grows with them, up to 1,000.")
     ] = None
-    beta: Annotated[
-        float | None, typer.Option(help="Participation rate that is owed to every client, for all policies with one.")
-    ] = None
     rounds: Annotated[
         int | None,
         typer.Option(min=1, help="Rounds; if not given, the scenario's own number with or without training."),
@@ -168,7 +165,6 @@ def compare(
             target_accuracy=asked.target,
             focus=asked.focus or "",
             clients=asked.clients,
-            beta=asked.beta,
             settings=parse_settings(asked.set_ or []),
             command=this_command(),
         ),

@@ -211,9 +211,11 @@ class Comparison:
     @property
     def blind(self) -> str:
         """Which policies choose by losses where nothing is trained, in a sentence; empty for none."""
+        if self.settings.task is not None:
+            return ""
         blind = [text for text in self.settings.policies if wants_losses(make_policy(text))]
         said = f"These choose by losses, which there are none of without training, so blindly: {joined(blind)}."
-        return said if blind and self.settings.task is None else ""
+        return said if blind else ""
 
     def __str__(self) -> str:
         """One line."""
