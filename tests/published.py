@@ -14,7 +14,7 @@ import threading
 
 import numpy as np
 
-from fedroster.lab.data.load import PublishedData, PublishedFile, read_batches, read_idx
+from fedroster.lab.data.load import PublishedData, read_batches, read_idx
 
 
 def md5(content):
@@ -83,17 +83,15 @@ def tiny_mnist(*, seed=0, labels=None):
     train, test = samples(60, (5, 4), seed), samples(20, (5, 4), seed + 100)
     if labels is not None:
         train = (train[0], np.asarray(labels, np.uint8))
-    files, published = {}, []
+    files = {}
     for name, values in (
         ("train-images-idx3-ubyte", train[0]),
         ("train-labels-idx1-ubyte", train[1]),
         ("t10k-images-idx3-ubyte", test[0]),
         ("t10k-labels-idx1-ubyte", test[1]),
     ):
-        content = idx(values)
-        packed = files[f"{name}.gz"] = gzip.compress(content, mtime=0)
-        published.append(PublishedFile(name, md5(content), md5(packed)))
-    source = PublishedData("Tiny", tuple(published), 2, read_idx, ("tiny", ""))
+        files[f"{name}.gz"] = gzip.compress(idx(values), mtime=0)
+    source = PublishedData("Tiny", {name: md5(packed) for name, packed in files.items()}, 2, read_idx, "tiny")
     return Published(source, files, (train[0][:, None], train[1]), (test[0][:, None], test[1]))
 
 
@@ -119,10 +117,10 @@ def tiny_cifar():
     packed = gzip.compress(tar({"readme.html": b"<html>", **batches}, folder="tiny-bin"), mtime=0)
     source = PublishedData(
         "Tiny CIFAR",
-        tuple(PublishedFile(name, md5(content)) for name, content in batches.items()),
+        {name: md5(content) for name, content in batches.items()},
         1,
         read_batches,
-        ("tiny-bin", ""),
+        "tiny-bin",
         archive=("tiny-bin.tar.gz", md5(packed)),
     )
     train = tuple(np.concatenate(both) for both in zip(*parts[:2], strict=True))

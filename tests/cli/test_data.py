@@ -74,9 +74,9 @@ def test_fetch_that_fails_keeps_what_came(tiny, tmp_path):
 
 def test_a_file_that_is_not_the_published_one_is_kept(tiny, tmp_path):
     name = "train-labels-idx1-ubyte.gz"
-    folder = MNIST.write(tmp_path / "data")
+    folder = MNIST.write(tmp_path / "data" / "tiny")
     (folder / name).write_bytes(b"mine")
-    fails(1, "remove it and fetch again", "fetch", "tiny", "--data-dir", folder)
+    fails(1, "remove it and fetch again", "fetch", "tiny", "--data-dir", tmp_path / "data")
     assert (folder / name).read_bytes() == b"mine"
 
 

@@ -81,18 +81,16 @@ def test_a_folder_that_is_a_file(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar-10"])
 def test_missing(tmp_path, name):
-    with pytest.raises(MissingDataError, match=rf"(?s)not found.* 0 of .*fedroster data fetch {name}"):
+    with pytest.raises(MissingDataError, match=rf"(?s)not found.*fedroster\s+data fetch {name}"):
         load_dataset(name, folder=tmp_path / "none")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_missing_says_where_it_was_looked_for(tmp_path):
-    MNIST.write(tmp_path, [IMAGES, LABELS])
-    (tmp_path / TEST_IMAGES).mkdir()  # a folder with a file's name is no file
-    with pytest.raises(FileNotFoundError) as raised:
+def test_missing_says_what_is_missing(tmp_path):
+    MNIST.write(tmp_path / "tiny", [IMAGES, LABELS])
+    (tmp_path / "tiny" / TEST_IMAGES).mkdir()  # a folder with a file's name is no file
+    with pytest.raises(FileNotFoundError, match=f"{tmp_path / 'tiny'} lacks {TEST_IMAGES}, {TEST_LABELS}"):
         load_dataset("tiny", folder=tmp_path)
-    assert f"{tmp_path / 'tiny'}: 0 of 4 files" in str(raised.value)
-    assert f"{tmp_path}: 2 of 4 files" in str(raised.value)
 
 
 def test_unknown_name():
@@ -118,41 +116,21 @@ def test_digits_need_no_folder_but_scikit_learn(monkeypatch):
 
 
 def test_what_is_published():
-    files = [file for source in DATASETS.values() for file in source.files]
-    assert len({file.md5 for file in files}) == len(files)
+    digests = [md5 for source in DATASETS.values() for md5 in source.files.values()]
+    assert len(set(digests)) == len(digests)
+    assert {len(md5) for md5 in digests} == {32}
     for name in ("mnist", "fashion-mnist", "cifar-10"):
-        source = DATASETS[name]
-        assert len(source.addresses) >= 2
-        assert 0 < source.num_test_files < len(source.files)
-        assert {len(file.md5) for file in source.files} == {32}
-        assert {len(file.packed_md5) for file in source.files} == ({32} if source.archive is None else {0})
+        assert len(DATASETS[name].addresses) >= 2
+        assert 0 < DATASETS[name].num_test_files < len(DATASETS[name].files)
 
 
-@pytest.mark.parametrize(("place", "earlier"), [("tiny", ""), ("", "none")])
-def test_the_first_sub_folder_that_has_all_files(tmp_path, place, earlier):
-    tiny_mnist(seed=5).write(tmp_path / earlier)
-    MNIST.write(tmp_path / place)
-    same(load_dataset("tiny", folder=tmp_path), MNIST)
-
-
-@pytest.mark.parametrize("place", ["tiny-bin", ""])
-def test_batches(tmp_path, place):
-    CIFAR.write(tmp_path / place, BATCHES)
-    same(load_dataset("tiny-cifar", folder=tmp_path), CIFAR)
+@pytest.mark.parametrize(("name", "published"), [("tiny", MNIST), ("tiny-cifar", CIFAR)])
+def test_samples(tmp_path, name, published):
+    published.write(tmp_path / published.source.folder)
+    same(load_dataset(name, folder=tmp_path), published)
 
 
 # ----------------------------------------------------------------- what is in a file
-
-
-def test_unpacked_and_compressed_anew(tmp_path):
-    MNIST.write(tmp_path)
-    (tmp_path / IMAGES).unlink()
-    (tmp_path / IMAGES.removesuffix(".gz")).write_bytes(gzip.decompress(MNIST.files[IMAGES]))  # unpacked
-    (tmp_path / LABELS).write_bytes(gzip.compress(gzip.decompress(MNIST.files[LABELS]), 1, mtime=1))  # again
-    plain = gzip.decompress(MNIST.files[TEST_IMAGES])
-    (tmp_path / TEST_IMAGES).write_bytes(gzip.compress(plain[:50]) + gzip.compress(plain[50:]))  # in pieces
-    (tmp_path / TEST_LABELS).write_bytes(gzip.decompress(MNIST.files[TEST_LABELS]))  # by a browser, name kept
-    same(load_dataset("tiny", folder=tmp_path), MNIST)
 
 
 @pytest.mark.parametrize(
@@ -161,37 +139,26 @@ def test_unpacked_and_compressed_anew(tmp_path):
         b"",
         b"mine",
         MNIST.files[LABELS][:-9],
-        MNIST.files[LABELS][:20] + b"\0\0\0\0" + MNIST.files[LABELS][24:],
-        gzip.compress(MNIST.files[LABELS]),
-        gzip.decompress(MNIST.files[LABELS])[:-1],
         gzip.compress(gzip.decompress(MNIST.files[LABELS]) + b"\0"),
         tiny_mnist(seed=5).files[LABELS],
     ],
-    ids=["empty", "foreign", "truncated", "damaged", "compressed twice", "short", "long", "other labels"],
+    ids=["empty", "foreign", "truncated", "long", "other labels"],
 )
 def test_a_file_that_is_not_the_published_one(tmp_path, content):
-    MNIST.write(tmp_path)
-    (tmp_path / LABELS).write_bytes(content)
+    MNIST.write(tmp_path / "tiny")
+    (tmp_path / "tiny" / LABELS).write_bytes(content)
     for call in (load_dataset, fetch_dataset):
         with pytest.raises(DataFileError, match=f"{LABELS} .*remove it and fetch again"):
             call("tiny", folder=tmp_path)
-    assert (tmp_path / LABELS).read_bytes() == content
+    assert (tmp_path / "tiny" / LABELS).read_bytes() == content
 
 
 def test_a_file_that_is_much_too_large_is_not_read(tmp_path):
-    CIFAR.write(tmp_path, BATCHES)
-    with (tmp_path / BATCHES[0]).open("r+b") as file:
+    place = CIFAR.write(tmp_path / "tiny-bin", BATCHES)
+    with (place / BATCHES[0]).open("r+b") as file:
         file.truncate(2**40)  # sparse: it takes no disk
     with pytest.raises(DataFileError, match="published"):
         load_dataset("tiny-cifar", folder=tmp_path)
-
-
-def test_files_of_another_data_set_are_known(tmp_path, monkeypatch):
-    other = tiny_mnist(seed=5)
-    monkeypatch.setitem(DATASETS, "other", other.source)
-    other.write(tmp_path)
-    with pytest.raises(DataFileError, match="belongs to Tiny"):
-        load_dataset("tiny", folder=tmp_path)
 
 
 # ----------------------------------------------------------------- downloads
@@ -213,8 +180,7 @@ def test_fetch_files(tmp_path, monkeypatch):
 
 
 def test_fetch_only_what_is_missing(tmp_path, monkeypatch):
-    MNIST.write(tmp_path / "tiny", [IMAGES, LABELS])
-    (tmp_path / "tiny" / TEST_IMAGES.removesuffix(".gz")).write_bytes(gzip.decompress(MNIST.files[TEST_IMAGES]))
+    MNIST.write(tmp_path / "tiny", [IMAGES, LABELS, TEST_IMAGES])
     with serving(MNIST.write(tmp_path / "site")) as (address, asked):
         monkeypatch.setitem(DATASETS, "tiny", MNIST.served_at(address))
         same(load_dataset("tiny", folder=tmp_path, download=True), MNIST)
@@ -286,7 +252,7 @@ def test_a_foreign_archive_is_neither_unpacked_nor_replaced(tmp_path, monkeypatc
 
 def test_without_pooch(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pooch", None)
-    MNIST.write(tmp_path / "there")
+    MNIST.write(tmp_path / "there" / "tiny")
     fetch_dataset("tiny", folder=tmp_path / "there")  # it is there: nothing to download
     with pytest.raises(MissingDependencyError, match=r"\.\[train\]"):
         fetch_dataset("tiny", folder=tmp_path / "new")

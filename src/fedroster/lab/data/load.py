@@ -1,6 +1,6 @@
 """The papers' data sets: where their original files lie, downloading them, and reading them.
 
-A file counts by its content, compressed or not: it is looked into only if the MD5 is the published one.
+A file is looked into only if its MD5 is the published one.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ import gzip
 import hashlib
 import os
 import struct
-import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -39,33 +38,24 @@ _SILENCE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedFile:
-    """A file of samples: its name without ``.gz``, and the MD5 of its content and of the ``.gz`` that is downloaded."""
-
-    name: str
-    md5: str
-    packed_md5: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class PublishedData:
     """A published data set of ten classes.
 
     Attributes:
         title: Name in messages.
-        files: Files of the samples, those for tests last; none if the data set ships with a package.
+        files: MD5 by name of the files of samples, those for tests last; none if the data set ships with a package.
         num_test_files: How many are for tests.
         read: Makes images, shape (samples, channels, height, width), and labels, shape (samples,), of files' contents.
-        folders: Sub-folders of the data folder in which it is looked for, in this order; the first takes downloads.
+        folder: Sub-folder of the data folder that holds them.
         addresses: Where the files, or the archive of them, are downloaded from; tried in this order.
         archive: Name and MD5 of the archive that holds the files; None if they are downloaded one by one.
     """
 
     title: str
-    files: tuple[PublishedFile, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
     num_test_files: int = 0
     read: Callable[[Sequence[bytes]], tuple[NDArray[np.uint8], NDArray[np.uint8]]] | None = None
-    folders: tuple[str, ...] = ()
+    folder: str = ""
     addresses: tuple[str, ...] = ()
     archive: tuple[str, str] | None = None
 
@@ -91,26 +81,24 @@ def read_batches(contents: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[
     return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0]
 
 
-def _files(rows: str) -> tuple[PublishedFile, ...]:
-    """A file a row."""
-    return tuple(PublishedFile(*row.split()) for row in rows.strip().splitlines())
+def _files(rows: str) -> dict[str, str]:
+    """A file and its MD5 a row."""
+    return dict(row.split() for row in rows.strip().splitlines())
 
-
-_CIFAR_10_FOLDER = "cifar-10-batches-bin"
 
 # Of MNIST's own address it is known that it often refuses; the two mirrors are those of PyTorch and of Google.
 DATASETS: dict[str, PublishedData] = {
     "mnist": PublishedData(
         "MNIST",
         _files("""
-            train-images-idx3-ubyte 6bbc9ace898e44ae57da46a324031adb f68b3c2dcbeaaa9fbdd348bbdeb94873
-            train-labels-idx1-ubyte a25bea736e30d166cdddb491f175f624 d53e105ee54ea40749a09fcbcd1e9432
-            t10k-images-idx3-ubyte  2646ac647ad5339dbf082846283269ea 9fb629c4189551a2d022fa330f9573f3
-            t10k-labels-idx1-ubyte  27ae3e4e09519cfbb04c329615203637 ec29112dd5afa0611ce80d1b7f02629c
+            train-images-idx3-ubyte.gz f68b3c2dcbeaaa9fbdd348bbdeb94873
+            train-labels-idx1-ubyte.gz d53e105ee54ea40749a09fcbcd1e9432
+            t10k-images-idx3-ubyte.gz 9fb629c4189551a2d022fa330f9573f3
+            t10k-labels-idx1-ubyte.gz ec29112dd5afa0611ce80d1b7f02629c
         """),
         2,
         read_idx,
-        ("mnist", "MNIST/raw", ""),
+        "mnist",
         (
             "https://yann.lecun.com/exdb/mnist/",
             "https://ossci-datasets.s3.amazonaws.com/mnist/",
@@ -120,14 +108,14 @@ DATASETS: dict[str, PublishedData] = {
     "fashion-mnist": PublishedData(
         "Fashion-MNIST",
         _files("""
-            train-images-idx3-ubyte f4a8712d7a061bf5bd6d2ca38dc4d50a 8d4fb7e6c68d591d4c3dfef9ec88bf0d
-            train-labels-idx1-ubyte 9018921c3c673c538a1fc5bad174d6f9 25c81989df183df01b3e8a0aad5dffbe
-            t10k-images-idx3-ubyte  8181f5470baa50b63fa0f6fddb340f0a bef4ecab320f06d8554ea6380940ec79
-            t10k-labels-idx1-ubyte  15d484375f8d13e6eb1aabb0c3f46965 bb300cfdad3c16e7a12a480ee83cd310
+            train-images-idx3-ubyte.gz 8d4fb7e6c68d591d4c3dfef9ec88bf0d
+            train-labels-idx1-ubyte.gz 25c81989df183df01b3e8a0aad5dffbe
+            t10k-images-idx3-ubyte.gz bef4ecab320f06d8554ea6380940ec79
+            t10k-labels-idx1-ubyte.gz bb300cfdad3c16e7a12a480ee83cd310
         """),
         2,
         read_idx,
-        ("fashion-mnist", "FashionMNIST/raw", ""),
+        "fashion-mnist",
         (
             "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
             "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
@@ -145,7 +133,7 @@ DATASETS: dict[str, PublishedData] = {
         """),
         1,
         read_batches,
-        (_CIFAR_10_FOLDER, f"cifar10/{_CIFAR_10_FOLDER}", f"cifar-10/{_CIFAR_10_FOLDER}", "cifar10", "cifar-10", ""),
+        "cifar-10-batches-bin",
         ("https://www.cs.toronto.edu/~kriz/", "https://cave.cs.toronto.edu/kriz/"),
         ("cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"),
     ),
@@ -179,44 +167,21 @@ def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
     return path
 
 
-def _in(place: Path, file: PublishedFile) -> Path | None:
-    """Where a file lies in a folder, compressed or not."""
-    return next((path for name in (f"{file.name}.gz", file.name) if (path := place / name).is_file()), None)
+def _missing(source: PublishedData, place: Path) -> list[str]:
+    return [name for name in source.files if not (place / name).is_file()]
 
 
-def _located(name: str, root: Path) -> dict[PublishedFile, Path]:
-    """Where each file of a data set lies: in the first sub-folder that has all of them."""
-    source, looked = find_dataset(name), []
-    for place in source.folders:
-        found = {file: path for file in source.files if (path := _in(root / place, file))}
-        if len(found) == len(source.files):
-            return found
-        looked.append(f"{root / place}: {len(found)} of {len(source.files)} files")
-    raise MissingDataError(
-        f"{source.title} was not found. Looked in: {'; '.join(looked)}. Give the folder that holds it (--data-dir, or "
-        f"the environment variable {FOLDER_VARIABLE}), or download it: fedroster data fetch {name}"
-    )
-
-
-def _content(file: PublishedFile, path: Path) -> bytes:
+def _content(path: Path, md5: str) -> bytes:
     """What a file holds, uncompressed, if it is what was published; a foreign one is not read whole."""
     with path.open("rb") as stream:
-        is_packed = stream.read(2) == b"\x1f\x8b"
-    try:
-        with gzip.open(path) if is_packed else path.open("rb") as stream:
-            content = stream.read(_LARGEST)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataFileError(f"{path} is truncated or damaged: {error}; remove it and fetch again") from error
+        content = stream.read(_LARGEST)
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    if found == file.md5:
-        return content
-    other = [source.title for source in DATASETS.values() for each in source.files if each.md5 == found]
-    if other:
-        raise DataFileError(f"{path} belongs to {other[0]}: give each data set a sub-folder of its own")
-    raise DataFileError(
-        f"{path} is not the published file: the MD5 of its {len(content)} bytes is {found}, expected {file.md5}; "
-        "remove it and fetch again"
-    )
+    if found != md5:
+        raise DataFileError(
+            f"{path} is not the published file: the MD5 of its {len(content)} bytes is {found}, expected {md5}; "
+            "remove it and fetch again"
+        )
+    return gzip.decompress(content) if path.suffix == ".gz" else content
 
 
 def load_digits() -> Dataset:
@@ -241,26 +206,32 @@ def load_dataset(name: str, *, folder: str | os.PathLike[str] | None = None, dow
 
     Args:
         name: ``mnist``, ``fashion-mnist``, ``cifar-10`` or ``digits``.
-        folder: The data folder, or the one of the files themselves; see :func:`data_folder` for None.
+        folder: The data folder; see :func:`data_folder` for None.
         download: Whether to download it if it is not there.
 
     Raises:
-        FedrosterError: If there is no such data set, it is not there, could not be downloaded, or a file is damaged or
-            not the published one; says where it was looked for.
+        FedrosterError: If there is no such data set, it is not there, could not be downloaded, or a file is not the
+            published one.
     """
-    source, root = find_dataset(name), data_folder(folder)
+    source, place = find_dataset(name), data_folder(folder)
     if source.read is None:
         return load_digits()
     if download:
         fetch_dataset(name, folder=folder)
-    paths, read = _located(name, root), source.read
+    place, read = place / source.folder, source.read
+    if missing := _missing(source, place):
+        raise MissingDataError(
+            f"{source.title} was not found: {place} lacks {', '.join(missing)}. Give the folder that holds "
+            f"{source.folder} (--data-dir, or the environment variable {FOLDER_VARIABLE}), or download it: fedroster "
+            f"data fetch {name}"
+        )
 
-    def part(files: tuple[PublishedFile, ...]) -> tuple[ImageArray, IntArray]:
-        images, labels = read([_content(file, paths[file]) for file in files])
+    def part(files: Sequence[tuple[str, str]]) -> tuple[ImageArray, IntArray]:
+        images, labels = read([_content(place / file, md5) for file, md5 in files])
         return np.divide(images, np.float32(255.0)), labels.astype(np.int64)
 
-    first_test = len(source.files) - source.num_test_files
-    return Dataset(name, *part(source.files[:first_test]), *part(source.files[first_test:]), 10)
+    files, first_test = list(source.files.items()), len(source.files) - source.num_test_files
+    return Dataset(name, *part(files[:first_test]), *part(files[first_test:]), 10)
 
 
 def fetch_dataset(name: str, *, folder: str | os.PathLike[str] | None = None, progress: Told | None = None) -> Path:
@@ -279,29 +250,20 @@ def fetch_dataset(name: str, *, folder: str | os.PathLike[str] | None = None, pr
     source, root = find_dataset(name), data_folder(folder)
     if not source.files:
         raise ConfigurationError(f"{source.title} ships with a package; expected a data set that has files")
-    try:
-        paths = _located(name, root)
-    except MissingDataError:
-        _download(source, root, progress)
-        paths = _located(name, root)
-    for file, path in paths.items():
-        _content(file, path)
-    return next(iter(paths.values())).parent
-
-
-def _download(source: PublishedData, root: Path, progress: Told | None) -> None:
-    """Download what is missing; an archive is unpacked, and removed unless it was there before."""
-    place = root / source.folders[0]
+    place = root / source.folder
+    missing = _missing(source, place)
     if source.archive is None:
-        for file in source.files:
-            if _in(place, file) is None:
-                _retrieve(source, f"{file.name}.gz", file.packed_md5, place, progress)
-        return
-    name, md5 = source.archive
-    is_users = (root / name).exists()
-    _retrieve(source, name, md5, root, progress, unpack=[f"{place.name}/{file.name}" for file in source.files])
-    if not is_users:
-        (root / name).unlink()
+        for file in missing:
+            _retrieve(source, file, source.files[file], place, progress)
+    elif missing:
+        name, md5 = source.archive
+        is_users = (root / name).exists()
+        _retrieve(source, name, md5, root, progress, unpack=[f"{place.name}/{file}" for file in source.files])
+        if not is_users:
+            (root / name).unlink()
+    for file, md5 in source.files.items():
+        _content(place / file, md5)
+    return place
 
 
 class _Bar:
