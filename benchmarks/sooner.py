@@ -192,7 +192,7 @@ def course(
         epochs=entry["epochs"],
         batch_size=entry["batch"],
         learning_rate=steps["rate"],
-        measure_losses="before" if wants_losses(policy) else False,
+        measure_losses=wants_losses(policy),
     )
     return federate(
         policy,

@@ -253,7 +253,6 @@ class _Instant:
             parameters={name: np.repeat(value[None], size, axis=0) for name, value in named.items()},
             num_samples=np.full(size, case.task.samples_per_client, np.int64),
             loss_before=np.full(size, np.nan),
-            train_loss=np.full(size, np.nan),
         )
 
     def init(self, *, rng: Generator) -> Model:

@@ -59,7 +59,6 @@ class FederatedRound:
         edges: Edge models after the round, shape (servers, ...) by name; None without edge servers.
         accuracy: Test accuracy of ``parameters``, in [0, 1]; NaN where it was not tested.
         test_loss: Their test loss; NaN where it was not tested.
-        train_loss: Last training loss of each chosen client, shape (k,); NaN where its update was not used.
         refused: Clients whose update arrived and was refused because it is not finite, shape (r,).
         elapsed_s: Simulated time since the first round, seconds.
         aggregation: What the server remembers beside the model, by name; its arrays are reused by the next round.
@@ -70,7 +69,6 @@ class FederatedRound:
     edges: Model | None
     accuracy: float
     test_loss: float
-    train_loss: FloatArray
     refused: IntArray
     elapsed_s: float
     aggregation: Mapping[str, NDArray[Any]] = field(default_factory=dict)
@@ -177,14 +175,13 @@ class _Trainer:
         self.parameters = parameters
         self.edges = edges
         self.evaluation: Evaluation | None = None
-        self.train_loss: FloatArray = np.empty(0)
         self.refused: IntArray = np.empty(0, np.int64)
 
     def __call__(self, context: RoundContext, selection: Selection, outcome: Outcome) -> Feedback:
         feedback = outcome.reveal(context, selection)
         arrived = self._arrived(context, selection, outcome, feedback)
-        missing = np.full((4, arrived.shape[0]), np.nan)
-        self.train_loss, self._loss_before, self._squared_loss, self._num_samples = missing
+        missing = np.full((3, arrived.shape[0]), np.nan)
+        self._loss_before, self._squared_loss, self._num_samples = missing
         self.refused = np.empty(0, np.int64)
         # Only what arrives is trained: the rest is never seen.
         good = arrived.copy()
@@ -225,8 +222,7 @@ class _Trainer:
 
     def _note(self, updates: Updates, rows: IntArray) -> None:
         """Keep what the clients of these rows measured."""
-        self.train_loss[rows], self._loss_before[rows] = updates.train_loss, updates.loss_before
-        self._num_samples[rows] = updates.num_samples
+        self._loss_before[rows], self._num_samples[rows] = updates.loss_before, updates.num_samples
         if updates.squared_loss is not None:
             self._squared_loss[rows] = updates.squared_loss
 
@@ -328,7 +324,7 @@ class _PlacesExchange(_Trainer):
         none = np.empty(0, np.int64)
         shapes = {name: np.shape(value) for name, value in self.parameters.items()}
         self._under_way: dict[str, NDArray[Any]] = dict.fromkeys(("client", "sent", "samples"), none)
-        self._under_way |= dict.fromkeys(("loss", "weight"), np.empty(0))
+        self._under_way["weight"] = np.empty(0)
         self._under_way |= {f"w.{name}": np.empty((0, *shape), np.float32) for name, shape in shapes.items()}
         self._buffer = dict(self._under_way)
         self._samples = np.zeros(spec.num_clients)
@@ -360,7 +356,6 @@ class _PlacesExchange(_Trainer):
             "client": clients,
             "sent": np.full(clients.shape[0], self._version[0]),
             "samples": updates.num_samples,
-            "loss": updates.train_loss,
             "weight": np.full(clients.shape[0], np.nan)
             if selection.weights is None
             else context.cohort_size * selection.weights[arrived],
@@ -371,7 +366,6 @@ class _PlacesExchange(_Trainer):
 
     def arrive(self, feedback: Feedback) -> None:
         """An update that has come in time joins the buffer; a full buffer changes the model."""
-        self.train_loss = np.full(feedback.client.shape[0], np.nan)
         self.refused = feedback.client[feedback.status == Status.FAILED]
         mine = np.isin(self._under_way["client"], feedback.client)
         if not mine.any():
@@ -379,7 +373,6 @@ class _PlacesExchange(_Trainer):
         for name, values in self._under_way.items():
             self._buffer[name] = np.concatenate((self._buffer[name], values[mine]))
             self._under_way[name] = values[~mine]
-        self.train_loss = self._buffer["loss"][-1:]
         self._samples[self._buffer["client"][-1]] = self._buffer["samples"][-1]
         if self._buffer["client"].shape[0] >= self.places.buffer:
             self._change()
@@ -488,7 +481,6 @@ def federate(
             edges=exchange.edges,
             accuracy=math.nan if tested is None else tested.accuracy,
             test_loss=math.nan if tested is None else tested.loss,
-            train_loss=exchange.train_loss,
             refused=exchange.refused,
             elapsed_s=elapsed_s,
             aggregation=exchange.kept(),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -128,7 +128,7 @@ class Task:
         folder: Path | None = None,
         device: Device = "cpu",
         num_threads: int | None = 1,
-        measure_losses: bool | Literal["before"] = False,
+        measure_losses: bool = False,
         times_s: FloatArray | None = None,
     ) -> CohortTrainer:
         """Return the trainer of the clients of one run.
@@ -139,8 +139,7 @@ class Task:
             folder: Where the data set lies; None for where :func:`~fedroster.lab.data.load.load_dataset` looks.
             device: "cpu", "cuda", or "auto" for a GPU if there is one.
             num_threads: Threads on the CPU.
-            measure_losses: Whether to measure each client's loss before and after training; "before" is what policies
-                that want losses need.
+            measure_losses: Whether to measure the loss of the model that each client is sent, as some policies want.
             times_s: Usual time of each client (:func:`usual_times`), for data that is coupled with speed.
 
         Raises:

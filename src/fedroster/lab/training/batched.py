@@ -143,11 +143,6 @@ class BatchedModel:
             out: Tensor = functional_call(self._own_module(), self.named(row), (images.permute(0, 3, 1, 2),))
         return out
 
-    def cohort_logits(self, rows: Tensor, images: Tensor) -> Tensor:
-        """Logits, shape (k, batch, classes), of k models, each on its own images, whose channels come first."""
-        with torch.inference_mode():
-            return self._batched(self.named(rows), images)
-
     def _batched(self, named: dict[str, Tensor], images: Tensor) -> Tensor:
         module = self._own_module()
         out: Tensor = vmap(lambda values, x: functional_call(module, values, (x,)))(named, images)

@@ -104,7 +104,7 @@ class CohortTrainer:
         batch_size: int,
         learning_rate: float,
         proximal: float = 0.0,
-        measure_losses: bool | Literal["before"] = True,
+        measure_losses: bool = True,
         device: Device = "cpu",
         num_threads: int | None = 1,
         method: Method = "auto",
@@ -123,8 +123,7 @@ class CohortTrainer:
             learning_rate: eta, > 0.
             proximal: mu, >= 0: mu / 2 times the squared distance from the model that a client was sent is added to its
                 loss (FedProx, Li et al. 2020).
-            measure_losses: Whether to measure each client's loss before and after: two more passes forward; "before"
-                for the first alone, which is all that policies learn from.
+            measure_losses: Whether to measure the loss of the model that each client is sent: one more pass forward.
             device: "cpu", "cuda", or "auto" for a GPU if there is one.
             num_threads: Threads on the CPU; None for all that this process may use.  The methods "sequential" and
                 "softmax" train as many clients at the same time; otherwise they are torch's own.
@@ -161,8 +160,7 @@ class CohortTrainer:
         self._threads = available_threads() if num_threads is None else num_threads
         self._partition = partition
         self._epochs = epochs
-        self._measures_before = bool(measure_losses)
-        self._measures_after = measure_losses is True
+        self._measures_losses = measure_losses
 
     def _row(self, parameters: Model) -> NDArray[Any]:
         """Put a model's arrays into one row, shape (P,)."""
@@ -211,35 +209,32 @@ class CohortTrainer:
         order = batch_order(clients, num_samples=num_samples, epochs=self._epochs, round=round, streams=streams)
         held = self._partition[clients].astype(np.int64)  # whatever integers it came as
         visits = np.take_along_axis(held[:, None], order, axis=2)
-        losses = np.full((3, num_clients), np.nan)  # before, after, and the mean of squares before
+        losses = np.full((2, num_clients), np.nan)  # mean, and mean of squares
         row = self._row(parameters)
         rows = np.tile(row, (num_clients, 1))
         if (learner := self._learner).method == "batched":
             with learner.threads(self._threads):
-                if self._measures_before and num_clients:
-                    losses[0], losses[2] = self._losses(row, held)
-                losses[1] = learner.descend_together(rows, visits, held if self._measures_after else None)
+                if self._measures_losses and num_clients:
+                    losses[:] = self._losses(row, held)
+                learner.descend_together(rows, visits)
         else:
             self._train_one_by_one(rows, held, visits, losses)
         return Updates(
             parameters=self._named(rows),
             num_samples=np.full(num_clients, num_samples, np.int64),
             loss_before=losses[0],
-            train_loss=losses[1],
-            squared_loss=losses[2] if self._measures_before else None,
+            squared_loss=losses[1] if self._measures_losses else None,
         )
 
     def _train_one_by_one(self, rows: NDArray[Any], held: IntArray, visits: IntArray, losses: FloatArray) -> None:
-        """Train every row of ``rows`` (k, P) in place, several clients at the same time, and fill ``losses`` (3, k)."""
+        """Train every row of ``rows`` (k, P) in place, several clients at the same time, and fill ``losses`` (2, k)."""
         learner = self._learner
 
         def work(client: int) -> None:
             own = slice(client, client + 1)
-            if self._measures_before:
-                losses[::2, own] = self._losses(rows[client], held[own])
+            if self._measures_losses:
+                losses[:, own] = self._losses(rows[client], held[own])
             learner.descend(rows[client], visits[client])
-            if self._measures_after:
-                losses[1, own] = self._losses(rows[client], held[own])[0]
 
         with learner.threads(1):
             if rows.shape[0]:

@@ -21,7 +21,6 @@ class Updates:
         parameters: The clients' models, shape (k, ...) by name.
         num_samples: Samples that each was trained on, shape (k,).
         loss_before: Mean loss of the model that it was sent over the client's samples, shape (k,); NaN if not measured.
-        train_loss: The same of the model that it sends back, shape (k,).
         squared_loss: Mean over the same samples of the squared loss of the model that it was sent, shape (k,), >= 0;
             None if not measured.
     """
@@ -29,7 +28,6 @@ class Updates:
     parameters: Model
     num_samples: IntArray
     loss_before: FloatArray
-    train_loss: FloatArray
     squared_loss: FloatArray | None = None
 
 

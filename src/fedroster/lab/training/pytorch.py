@@ -123,13 +123,8 @@ class ModuleLearner:
             self._model.client_gradients(size)
 
     @torch.inference_mode()
-    def descend_together(self, rows: NDArray[Any], visits: IntArray, held: IntArray | None) -> FloatArray:
-        """As :meth:`descend` for the rows of ``rows`` (k, P), as many at once as fit the memory.
-
-        Returns:
-            The mean loss of each of the k models over the samples ``held`` (k, samples); NaN without any.
-        """
-        losses = np.full(rows.shape[0], np.nan)
+    def descend_together(self, rows: NDArray[Any], visits: IntArray) -> None:
+        """As :meth:`descend` for the rows of ``rows`` (k, P), as many at once as fit the memory."""
         first = 0
         while first < rows.shape[0]:
             at_once = self._clients_at_once
@@ -137,8 +132,6 @@ class ModuleLearner:
             try:
                 found = self._tensor(rows[part])
                 self._descend(found, self._tensor(visits[part]))
-                if held is not None:
-                    losses[part] = self._mean_losses(found, self._tensor(held[part]))
                 rows[part] = found.cpu().numpy()
             except torch.OutOfMemoryError as error:
                 num_tried = min(at_once, rows.shape[0] - first)
@@ -151,7 +144,6 @@ class ModuleLearner:
                 # What failed is freed only after this clause: the next try is another turn of the loop.
             else:
                 first += at_once
-        return losses
 
     def _descend(self, rows: Tensor, visits: Tensor) -> None:
         """Make all steps of some clients; ``rows`` (k, P) are changed, ``visits`` are (k, epochs, samples)."""
@@ -162,15 +154,6 @@ class ModuleLearner:
                 if self._work.proximal:
                     gradient = gradient + self._work.proximal * (rows - sent)
                 rows.sub_(gradient, alpha=self._work.learning_rate)
-
-    def _mean_losses(self, rows: Tensor, samples: Tensor) -> FloatArray:
-        """Mean loss of each of k models over its own samples, shape (k,)."""
-        total = torch.zeros(rows.shape[0], dtype=torch.float64, device=self._device)
-        for batch in samples.split(max(_CHUNK // rows.shape[0], 1), dim=1):
-            logits = self._model.cohort_logits(rows, self._train_x[batch])
-            total -= (torch.log_softmax(logits, dim=-1) * self._train_y[batch]).sum(dim=(1, 2))
-        mean: FloatArray = (total / samples.shape[1]).cpu().numpy()
-        return mean
 
     @torch.inference_mode()
     def evaluate(self, row: NDArray[Any]) -> Evaluation:

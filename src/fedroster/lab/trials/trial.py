@@ -161,7 +161,7 @@ class Trial:
             seed=self.seed,
             folder=conditions.data_dir,
             device=conditions.device,
-            measure_losses="before" if wants_losses(policy) else False,
+            measure_losses=wants_losses(policy),
             times_s=usual_times(environment, seed=self.seed) if task.coupling else None,
         )
         identity: dict[str, Any] = {
