@@ -3,8 +3,8 @@
 ``python -m benchmarks.sooner tune`` finds the steps of each way on seeds of their own, ``... play`` plays the
 registered runs, and ``... judge`` tests the registered claims, once, when all runs are there.  Each goes on where it
 was stopped.  What is claimed, of what, and by which test stands in ``results/sooner/registry.json``, which was
-committed before the first run; every row carries its digest.  ``... tune wider`` and so on do the same for the second
-family, ``results/sooner/wider``.  Needs Fashion-MNIST in ``FEDROSTER_DATA``.
+committed before the first run; every row carries its digest.  ``... tune wider`` and so on do the same for another
+family: ``wider``, ``harder`` and ``images``.  Needs Fashion-MNIST, and CIFAR-10 for the last, in ``FEDROSTER_DATA``.
 """
 
 from __future__ import annotations
