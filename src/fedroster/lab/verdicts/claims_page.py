@@ -50,7 +50,7 @@ def counted(verdicts: Sequence[Verdict]) -> str:
 
 
 def headline(verdicts: Sequence[Verdict]) -> list[str]:
-    """What was found, in five sentences at most."""
+    """What was found, in three sentences at most; the groups' titles and each claim say the rest."""
     theirs = [one for one in verdicts if not one.claim.ours]
     ours = [one for one in verdicts if one.claim.ours]
     sentences = []
@@ -60,16 +60,12 @@ def headline(verdicts: Sequence[Verdict]) -> list[str]:
             f"Of {len(theirs)} claim{'s' * (len(theirs) > 1)} of the paper {decided} "
             f"{'is' if decided == 1 else 'are'} decided here: {counted(theirs)}."
         )
-        groups = {name: group for name, group in in_groups(theirs).items() if group}
-        if len(groups) > 1:
-            sentences.append("; ".join(f"{name}: {counted(group)}" for name, group in groups.items()) + ".")
         sentences += _contradicted(theirs)
-        sentences += _undecided(theirs)
     if ours:
         asked = f"Of our own further questions, {len(ours)}" if theirs else f"All {len(ours)} claims are ours"
         sentences.append(f"{asked}: {counted(ours)}.")
         if not theirs:
-            sentences += _contradicted(ours) + _undecided(ours)
+            sentences += _contradicted(ours)
     return sentences or ["No claims are judged here."]
 
 
@@ -99,18 +95,6 @@ def _contradicted(verdicts: Sequence[Verdict]) -> list[str]:
     named = "; ".join(f"“{one.claim.statement.rstrip('.')}” ({one.why})" for one in found[:_SHOWN])
     more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     return [f"Contradicted: {named}{more}."]
-
-
-def _undecided(verdicts: Sequence[Verdict]) -> list[str]:
-    undecided = [one for one in verdicts if one.word == "undecided"]
-    needed = [one.seeds_to_decide or math.inf for one in undecided]
-    if len(undecided) < 2:
-        return [f"Undecided: “{one.claim.statement.rstrip('.')}” ({one.why})." for one in undecided]
-    with_20, with_50, with_200 = (sum(seeds <= limit for seeds in needed) for limit in (20, 50, 200))
-    return [
-        f"If effects stay as seen, {with_20} of the {len(undecided)} undecided claims would be decided by 20 seeds, "
-        f"{with_50} by 50 and {with_200} by 200."
-    ]
 
 
 # -------------------------------------------------------------------- the tables
