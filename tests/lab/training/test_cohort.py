@@ -13,7 +13,7 @@ from fedroster.core.streams import Streams
 from fedroster.lab.training import pytorch
 from fedroster.lab.training.batched import BatchedModel
 from fedroster.lab.training.cohort import CohortTrainer, batch_order
-from fedroster.lab.training.models import MODELS, model_factory, register
+from fedroster.lab.training.models import MODELS
 from fedroster.lab.training.regression import SoftmaxRegression
 from fedroster.lab.training.tasks import TASKS
 from lab.training.reference import train_one
@@ -360,12 +360,6 @@ def test_bad_calls(data):
         cohort.train(foreign, CLIENTS, round=1, streams=STREAMS)
     with pytest.raises(InvalidInputError, match="parameters have names and shapes"):
         cohort.evaluate(foreign)
-
-
-def test_models_are_registered_once():
-    with pytest.raises(ConfigurationError, match="registered already"):
-        register("digits-mlp")(in_place)
-    assert model_factory("digits-mlp") is MODELS["digits-mlp"]
 
 
 @pytest.mark.parametrize(

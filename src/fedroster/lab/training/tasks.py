@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from fedroster.errors import UnknownNameError
-from fedroster.lab.training.models import MODELS
+from fedroster.lab.training.models import model_factory
 from fedroster.parts import Count, Parameters, Positive
 
 
@@ -33,8 +32,7 @@ class LocalTraining(Parameters):
     def __post_init__(self) -> None:
         """Check the ranges, and that there is such a model."""
         Parameters.__post_init__(self)
-        if self.model not in MODELS:
-            raise UnknownNameError.of("model", self.model, MODELS)
+        model_factory(self.model)
 
 
 DIGITS = LocalTraining(
