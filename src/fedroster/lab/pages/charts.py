@@ -287,7 +287,7 @@ def intervals(
 _ENDS = ("mean", "low", "high")
 
 
-# -------------------------------------------------------------------- in a paper, on a page, and in a table
+# -------------------------------------------------------------------- in a paper
 
 
 def narrow(figure: Figure, width: float) -> Figure:
@@ -297,11 +297,13 @@ def narrow(figure: Figure, width: float) -> Figure:
         figure: Of this module, or of those beside it.
         width: Of the whole, in points.
     """
-    spec, letters = figure.to_dict(), int(width / 6.0)
-    inner, panels = spec.get("spec", spec), min(spec.get("columns", 1), int(width / 120.0))
-    words = textwrap.wrap(" ".join(spec.get("title", {}).get("subtitle", ())), letters)
-    spec |= {"title": {"text": words, "fontSize": 12, "fontWeight": "normal"}}
-    spec |= {} if inner is spec else {"columns": panels}
+    spec, letters, panels = figure.to_dict(), int(width / 6.0), 1
+    inner = spec.get("spec", spec)
+    if inner is not spec:
+        panels = min(spec["columns"], int(width / 120.0))
+        spec["columns"] = panels
+    words = " ".join(spec.get("title", {}).get("subtitle", ()))
+    spec["title"] = {"text": textwrap.wrap(words, letters), "fontSize": 12, "fontWeight": "normal"}
     inner["layer"] = [one for one in inner["layer"] if one["encoding"].get("text", {}).get("field") != "label"]
     for encoding in (one["encoding"] for one in inner["layer"]):
         if across := encoding.get("x", {}).get("title"):
@@ -355,9 +357,11 @@ def told(numbers: pl.DataFrame) -> str:
         value = _short(row["mean"]) if "mean" in row else f"{_short(row['x'])} and {_short(row['y'])}"
         parts.append(f"{row.get('panel', '')} {row['label']} {value}".strip().replace("\n", " "))
     more = f", and {len(parts) - MANY} more" if len(parts) > MANY else ""
-    start = (
-        "In the end" if {"x", "mean"} <= {*numbers.columns} else "Across and up" if "y" in numbers.columns else "Means"
-    )
+    start = "Means"
+    if "y" in numbers.columns:
+        start = "Across and up"
+    elif {"x", "mean"} <= {*numbers.columns}:
+        start = "In the end"
     return f"{start}: {', '.join(parts[:MANY])}{more}." if parts else "There is nothing to show yet."
 
 
