@@ -23,7 +23,11 @@ _HONEST, _FAULTY, _COHORT, _ROUNDS = 8, 4, 4, 25
 def run(size: float, seed: int) -> list[Row]:
     os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
     sys.path.insert(0, str(Path(__file__).parents[1] / "adapters" / "flower"))
-    rows = [Row(f"Flower: {_WHAT}"), Row("Flower: a server that is killed and started again in such a fleet")]
+    rows = [
+        Row(f"Flower: {_WHAT}"),
+        Row("Flower: a server that is killed and started again in such a fleet"),
+        Row("Flower: such a fleet under each wrapper for differential privacy, with absent nodes"),
+    ]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -41,6 +45,8 @@ def run(size: float, seed: int) -> list[Row]:
         _run(rows[0], seed + number)
     for number in range(max(3, round(40 * size))):
         _killed(rows[1], seed + number)
+    for number in range(max(4, round(40 * size))):
+        _private(rows[2], seed + number)
     return [row.done() for row in rows]
 
 
@@ -160,6 +166,44 @@ def _run(row: Row, seed: int) -> None:
     blamed = {name for name in failed if int(name[1:]) < _HONEST}
     if blamed:
         row.fault(f"honest nodes are refused: {sorted(blamed)}, seed {seed}")
+
+
+def _private(row: Row, seed: int) -> None:
+    """A wrapper is for as many updates as a round has; where nodes are absent, it must not end the run."""
+    from fake_grid import Clock, FakeGrid, model
+    from flwr.serverapp import strategy as flower
+
+    rng = np.random.default_rng([seed, 2])
+    nodes = _fleet(rng)
+    for node_id in rng.choice(sorted(nodes), 3, replace=False):
+        nodes[node_id].fate = tuple(rng.choice(["silent", "error", "expired", "ok"], 60))
+    for node in nodes.values():
+        node.metrics = {"norm_bit": 1}  # which the last wrapper needs
+    wrapper = (
+        flower.DifferentialPrivacyServerSideFixedClipping,
+        flower.DifferentialPrivacyClientSideFixedClipping,
+        flower.DifferentialPrivacyServerSideAdaptiveClipping,
+        flower.DifferentialPrivacyClientSideAdaptiveClipping,
+    )[seed % 4]
+    fixed = {} if "Adaptive" in wrapper.__name__ else {"clipping_norm": 1.0}
+    strategy = wrapper(flower.FedAvg(fraction_evaluate=0.0), 0.1, num_sampled_clients=_COHORT, **fixed)
+    fake = FakeGrid(Clock(), nodes)
+    reports: list[Any] = []
+    case = f"{wrapper.__name__}, seed {seed}"
+    row.tries += 1
+    begin = time.perf_counter()
+    try:
+        grid = _grid(fake, reports, strategy)
+        result = strategy.start(grid=grid, initial_arrays=model(), num_rounds=_ROUNDS)
+    except Exception as error:
+        row.error(error, f"a fault ended the run, {case}, round {len(reports)}")
+        return
+    row.timed(begin)
+    if len(reports) != _ROUNDS:
+        row.fault(f"{len(reports)} reports of {_ROUNDS} rounds, {case}")
+    if not all(np.isfinite(array.numpy()).all() for array in result.arrays.values()):
+        row.fault(f"the model is not finite, {case}")
+    _counts(row, grid, fake, seed)
 
 
 def _counts(row: Row, grid: Any, fake: Any, seed: int) -> None:
