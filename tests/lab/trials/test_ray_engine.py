@@ -190,15 +190,12 @@ def test_a_worker_killed_in_the_middle_loses_nothing(engine, tmp_path, caplog):
     assert {path.name for path in (tmp_path / "trials").iterdir()} == {f"{key(trial)}.npz" for trial in trials}
 
 
-def test_a_trial_that_always_kills_its_worker_is_given_up_after_the_others(engine, tmp_path):
+def test_a_trial_that_always_kills_its_worker_is_given_up(engine, tmp_path):
     marks = tmp_path / "marks"
     trials = [deadly(marks, seed, deaths=99 if seed == 0 else 0) for seed in range(3)]
-    with pytest.raises(
-        WorkerLostError, match=r"1 of 3 runs lost their worker 4 times, the first of them .*Deadly.*seed=0"
-    ):
+    with pytest.raises(WorkerLostError, match=r"Deadly.*seed=0.* lost its worker 4 times"):
         gather(trials, engine=engine, workers=2)
     assert len(list(marks.glob("0-*"))) == RETRIES + 1
-    assert {path.name for path in marks.iterdir() if path.name[0] != "0"} == {"1-0", "2-0"}
 
 
 def test_a_node_that_goes_away_takes_no_trial_with_it(connected, engine):

@@ -118,7 +118,7 @@ class RayEngine:
         Raises:
             MissingDependencyError: If Ray is not installed.
             ConfigurationError: If there is no Ray at the address, or a node has another version of fedroster.
-            WorkerLostError: If a trial lost its worker too often; all others are done first.
+            WorkerLostError: If a trial lost its worker too often.
         """
         if workers is not None:
             check_integer("workers", workers, least=1)
@@ -168,7 +168,6 @@ class RayEngine:
         waiting, running = deque(jobs), dict[Any, int]()
         checkpoints = dict[int, bytes]()
         deaths, rounds = dict.fromkeys(jobs, 0), dict.fromkeys(jobs, 0)
-        lost = dict[int, str]()
 
         def submit(index: int) -> None:
             job = jobs[index]
@@ -198,9 +197,11 @@ class RayEngine:
                     attempt = f"attempt {deaths[index]} of {RETRIES + 1}"
                     _log.warning("the worker of %s is lost, %s (%s)", trials[index], attempt, why)
                     if deaths[index] > RETRIES:
-                        lost[index] = why
-                    else:
-                        waiting.append(index)
+                        raise WorkerLostError(
+                            f"{trials[index]} lost its worker {RETRIES + 1} times ({why}); finished runs are kept, and "
+                            "the same command continues"
+                        ) from error
+                    waiting.append(index)
                     continue
                 if isinstance(part, str):
                     raise ConfigurationError(part)
@@ -220,9 +221,3 @@ class RayEngine:
             for reference in running:
                 with suppress(Exception):  # Ray may be gone already
                     ray.cancel(reference, force=True)
-        if lost:
-            index, why = next(iter(lost.items()))
-            raise WorkerLostError(
-                f"{len(lost)} of {len(jobs)} runs lost their worker {RETRIES + 1} times, the first of them "
-                f"{trials[index]}; the others are kept, and the same command continues ({why})"
-            )
