@@ -76,7 +76,7 @@ def test_a_folder_that_is_a_file(monkeypatch, tmp_path):
         load_dataset("mnist", folder=file)
     monkeypatch.setenv("FEDROSTER_DATA", str(file))
     with pytest.raises(InvalidInputError, match="FEDROSTER_DATA"):
-        load_dataset("mnist", download=True)
+        load_dataset("mnist")
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar-10"])
@@ -99,7 +99,7 @@ def test_unknown_name():
 
 
 def test_digits_need_no_folder_but_scikit_learn(monkeypatch):
-    digits = load_dataset("digits", download=True)
+    digits = load_dataset("digits")
     assert digits.train_x.shape == (1438, 1, 8, 8)
     assert digits.test_x.shape == (359, 1, 8, 8)
     assert (digits.train_x.dtype, digits.train_y.dtype) == (np.float32, np.int64)
@@ -175,7 +175,7 @@ def test_fetch_files(tmp_path, monkeypatch):
         assert place == tmp_path / "new" / "tiny"
         assert {path.name: path.read_bytes() for path in place.iterdir()} == MNIST.files
         assert {told[-1], told[0]} <= {(len(content), len(content)) for content in MNIST.files.values()}
-        same(load_dataset("tiny", folder=tmp_path / "new", download=True), MNIST)
+        fetch_dataset("tiny", folder=tmp_path / "new")
         assert asked == [f"/{name}" for name in MNIST.files]  # nothing is downloaded twice
 
 
@@ -183,7 +183,8 @@ def test_fetch_only_what_is_missing(tmp_path, monkeypatch):
     MNIST.write(tmp_path / "tiny", [IMAGES, LABELS, TEST_IMAGES])
     with serving(MNIST.write(tmp_path / "site")) as (address, asked):
         monkeypatch.setitem(DATASETS, "tiny", MNIST.served_at(address))
-        same(load_dataset("tiny", folder=tmp_path, download=True), MNIST)
+        fetch_dataset("tiny", folder=tmp_path)
+    same(load_dataset("tiny", folder=tmp_path), MNIST)
     assert asked == [f"/{TEST_LABELS}"]
 
 
@@ -236,7 +237,8 @@ def test_an_archive_is_unpacked_and_goes(tmp_path, monkeypatch):
 def test_an_archive_of_the_users_stays_and_needs_no_network(tmp_path, monkeypatch):
     monkeypatch.setitem(DATASETS, "tiny-cifar", CIFAR.served_at("http://name.invalid/"))
     CIFAR.write(tmp_path, [ARCHIVE])
-    same(load_dataset("tiny-cifar", folder=tmp_path, download=True), CIFAR)
+    fetch_dataset("tiny-cifar", folder=tmp_path)
+    same(load_dataset("tiny-cifar", folder=tmp_path), CIFAR)
     assert (tmp_path / ARCHIVE).exists()
 
 

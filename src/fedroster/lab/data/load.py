@@ -201,23 +201,19 @@ def load_digits() -> Dataset:
     return Dataset("digits", images[~held_out], labels[~held_out], images[held_out], labels[held_out], 10)
 
 
-def load_dataset(name: str, *, folder: str | os.PathLike[str] | None = None, download: bool = False) -> Dataset:
+def load_dataset(name: str, *, folder: str | os.PathLike[str] | None = None) -> Dataset:
     """Load a data set from its original files; the digest of every file is checked.
 
     Args:
         name: ``mnist``, ``fashion-mnist``, ``cifar-10`` or ``digits``.
         folder: The data folder; see :func:`data_folder` for None.
-        download: Whether to download it if it is not there.
 
     Raises:
-        FedrosterError: If there is no such data set, it is not there, could not be downloaded, or a file is not the
-            published one.
+        FedrosterError: If there is no such data set, it is not there, or a file is not the published one.
     """
     source, place = find_dataset(name), data_folder(folder)
     if source.read is None:
         return load_digits()
-    if download:
-        fetch_dataset(name, folder=folder)
     place, read = place / source.folder, source.read
     if missing := _missing(source, place):
         raise MissingDataError(
