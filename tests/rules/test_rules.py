@@ -393,9 +393,10 @@ def test_rules_that_no_cohort_can_keep_are_refused():
             Rules(groups={"h": Group(["hospital-*", "x"], least=1, most=1)}, deny=["hospital-*"]),
             "group 'h' has 0 clients",
         ),
-        (Rules(least_cohort=2, allow=["laptop"]), "the federation has 1 clients that can be in one"),
+        (Rules(least_cohort=2, allow=["laptop"]), "the federation has 1 client for one cohort"),
         (Rules(least_cohort=2, least_separation=4), "6 clients, each at most 0.25 times .* at most 75 % of the rounds"),
         (Rules(least_cohort=2, most_per_window=1, window=4), "1.5 places a round, and least_cohort = 2"),
+        (Rules(least_cohort=2, least_separation=6), "which makes 1 place a round, and least_cohort = 2: at most 50 %"),
         (Rules(least_cohort=2, most_participations=4), "at most 12 rounds can begin"),
     ],
 )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.checks import counted
 
 if TYPE_CHECKING:
     from fedroster.rules.rules import Rules
@@ -130,18 +131,19 @@ def _rounds_that_cannot_begin(
     parts.append(("least_cohort", "the federation", rules.least_cohort, int(sizes.sum()), int(reach), float(give)))
     ends: dict[int, str] = {}
     for kind, what, least, size, fit, places in parts:
-        needed = f"{kind.partition(' ')[0]} = {least}"
+        needed, has = f"{kind.partition(' ')[0]} = {least}", f"{what} has {counted(size, 'client')}"
         if fit < least:
-            found[kind] = f"no round can begin: {what} has {fit} clients that can be in one cohort; expected {needed}"
+            found[kind] = f"no round can begin: {what} has {counted(fit, 'client')} for one cohort; expected {needed}"
         elif places < least * (1.0 - _ROUNDING):
             found[kind] = (
-                f"some rounds cannot begin: {what} has {size} clients{how}, which makes {places:.3g} places a round, "
+                f"some rounds cannot begin: {has}{how}, which makes {places:.3g} "
+                f"place{'s' * (abs(places - 1.0) > _ROUNDING)} a round, "
                 f"and {needed}: at most {100.0 * places / least:.0f} % of the rounds can begin"
             )
         if rules.most_participations is not None and least:
             rounds = size * rules.most_participations // least
             ends[rounds] = (
-                f"at most {rounds} rounds can begin: {what} has {size} clients, each {rules.most_participations} times "
+                f"at most {counted(rounds, 'round')} can begin: {has}, each {rules.most_participations} times "
                 f"in all (most_participations), and {needed}"
             )
     if ends:
