@@ -254,8 +254,8 @@ def played(folder, policy, scenario="rbcs-f/table-1", rounds=15, **settings):
 def test_a_simulation_writes_the_same_log(policy, scenario, tmp_path):
     rounds = played(tmp_path, policy, scenario)
     log = Log(tmp_path)
-    assert log.header.kind == "simulation"
-    assert log.header.scenario == {"name": scenario, "settings": {}}
+    assert log.header.of == "simulation"
+    assert (log.header.scenario.name, log.header.scenario.settings) == (scenario, {})
     at_s = 0.0
     for one, other in zip(rounds, log.rounds, strict=True):
         assert other.at_s == at_s

@@ -79,7 +79,24 @@ class Content(Struct, tag_field="kind", forbid_unknown_fields=True, omit_default
 
 
 class BegunLine(Content, tag="begun", kw_only=True):
-    """A process or a file begins, or lines are missing: which policy decides, under what, from which state."""
+    """A process or a file begins, or lines are missing: which policy decides, under what, from which state.
+
+    Attributes:
+        of: What decides: a "selector", an "edge-selector" or a "simulation".
+        fedroster: Version of fedroster.
+        code: Digest of its code.
+        policy: The policy and its parameters, as Python writes them.
+        policy_text: The same as commands take it; empty where it is not known.
+        settings: What the selector was made with.
+        scenario: Of a simulation, its name and the settings that are overridden; None for a federation.
+        contexts: Whether the contexts of all clients are kept.
+        hashed: Whether ids are hashes.
+        round: Last round that was begun.
+        start: The state from which the log goes on; None without.
+        follows: Whether the lines before lead to that state.
+        redone: Events that were booked again after a restart.
+        repaired: Bytes of a torn last line that were cut off.
+    """
 
     format: Literal["fedroster-log"] = "fedroster-log"
     version: Literal[2] = 2
@@ -96,9 +113,15 @@ class BegunLine(Content, tag="begun", kw_only=True):
     hashed: bool = False
     round: Count = 0
     start: StartSaid | None = None
-    follows: bool = False  # whether the lines before lead to that state
+    follows: bool = False
     redone: Count = 0
     repaired: Count = 0
+
+    @property
+    def num_servers(self) -> int:
+        """Number of edge servers; 1 without."""
+        budgets = self.settings.budgets
+        return (self.settings.num_servers or 1) if budgets is None else len(budgets)
 
 
 class SettingsLine(Content, tag="settings", kw_only=True):

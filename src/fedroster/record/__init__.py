@@ -3,9 +3,9 @@
 :class:`Record` writes it as a federation runs, :class:`Log` reads it.
 """
 
-from fedroster.folder.lines import OPEN
+from fedroster.folder.lines import OPEN, BegunLine
 from fedroster.folder.record import Record
-from fedroster.record.log import Header, Log, LoggedRound
+from fedroster.record.log import Log, LoggedRound
 from fedroster.record.verify import Verified, verify
 
-__all__ = ["OPEN", "Header", "Log", "LoggedRound", "Record", "Verified", "verify"]
+__all__ = ["OPEN", "BegunLine", "Log", "LoggedRound", "Record", "Verified", "verify"]

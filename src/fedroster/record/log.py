@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import IO, Any, Unpack, overload
+from typing import Any, Unpack, overload
 
-import msgspec
 import numpy as np
 
 from fedroster.catalogue import policy_of_label
@@ -47,45 +45,11 @@ from fedroster.folder.lines import (
     read_chosen,
     read_told,
 )
-from fedroster.folder.settings import Settings
 from fedroster.record.following import Following
 from fedroster.selector import Options, Selector, go_on, said
 from fedroster.selector.members import Members
 
 _EPOCH_S = 1e8  # a simulation's clock begins at 0
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """The description of a log.
-
-    Attributes:
-        kind: "selector", "edge-selector" or "simulation".
-        policy: The policy and its parameters, as Python writes them.
-        policy_text: The same as commands take it; empty where it is not known.
-        settings: What the selector was made with.
-        cohort_size: Largest number of clients in a round.
-        num_servers: Number of edge servers; 1 without.
-        seed: Seed of the random streams.
-        scenario: Of a simulation, its name and ``settings``; None for a federation.
-        code: Digest of fedroster's code.
-        version: Its version.
-        has_contexts: Whether the contexts of all clients are kept.
-        hashed: Whether ids are hashes.
-    """
-
-    kind: str
-    policy: str
-    policy_text: str
-    settings: Settings
-    cohort_size: int
-    num_servers: int
-    seed: int
-    scenario: Mapping[str, Any] | None
-    code: str
-    version: str
-    has_contexts: bool
-    hashed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +174,7 @@ class Log:
 
     Attributes:
         folder: The folder.
-        header: What the log says of itself.
+        header: What the log says of itself in its first line.
         head: Digest of its last line, to be kept elsewhere: it proves that nothing was cut off or rewritten.
         num_lines: How many lines it has.
         torn: Bytes of a last line that is not whole.
@@ -366,7 +330,7 @@ class Log:
             LogFileError: If the log is of another policy, of a simulation, or its lines lead to another state than they
                 tell, as those of some policies do where contexts are not kept.
         """
-        if self.header.kind == "simulation":
+        if self.header.of == "simulation":
             raise LogFileError("the log is of a simulation, which has no selector; run fedroster simulate again")
         following = Following(policy, self.folder)
         for line in standing(lines_of(self.folder)):
@@ -395,23 +359,12 @@ class _LoggedRounds(Sequence[LoggedRound]):
             return _LoggedRounds(self._places[index], self._memberships)
         place = self._places[index]
         with place.file.open("rb") as stream:
-            return self._read(place, stream)
-
-    def __iter__(self) -> Iterator[LoggedRound]:
-        for file, places in itertools.groupby(self._places, key=lambda place: place.file):
-            with file.open("rb") as stream:
-                for place in places:
-                    yield self._read(place, stream)
-
-    def _read(self, place: _Place, stream: IO[bytes]) -> LoggedRound:
-        stream.seek(place.offset)
-        line = parse(stream.readline(LONGEST_LINE).rstrip(b"\n"), place.file, place.offset)
+            stream.seek(place.offset)
+            line = parse(stream.readline(LONGEST_LINE).rstrip(b"\n"), place.file, place.offset)
         members = self._memberships.at(place.changes)
-        if line.number != place.line:
-            raise LogFileError(f"line {place.line} of {place.file.name!r} is another one now: the log was changed")
         decided = event_of(line.content, members)
-        if not isinstance(decided, Decided):
-            raise LogFileError(f"line {place.line} of {place.file.name!r} decides nothing now: the log was changed")
+        if line.number != place.line or not isinstance(decided, Decided):
+            raise LogFileError(f"line {place.line} of {place.file.name!r} is another one now: the log was changed")
         here, asked, contexts = members.here.copy(), decided.asked, None
         if asked.members is not None:  # a simulation's: which of the joined clients are away
             here &= asked.members
@@ -441,25 +394,10 @@ def _by_slot(values: FloatArray | None, decided: Decided) -> FloatArray | None:
     return of_slots
 
 
-def _header(line: Line) -> Header:
+def _header(line: Line) -> BegunLine:
     begun = line.content
     if not isinstance(begun, BegunLine):
         raise LogFileError(f"the log begins with a {type(begun).__name__}; expected the line that begins a log")
-    settings = begun.settings
-    num_servers = settings.num_servers if settings.budgets is None else len(settings.budgets)
-    if not 0 <= settings.seed < 2**4096:
-        raise LogFileError(f"seed is {shown(settings.seed)}; expected a number in 0..2^4096")
-    return Header(
-        kind=begun.of,
-        policy=begun.policy,
-        policy_text=begun.policy_text,
-        settings=settings,
-        cohort_size=settings.cohort_size,
-        num_servers=num_servers or 1,
-        seed=settings.seed,
-        scenario=None if begun.scenario is None else msgspec.structs.asdict(begun.scenario),
-        code=begun.code,
-        version=begun.fedroster,
-        has_contexts=begun.contexts,
-        hashed=begun.hashed,
-    )
+    if not 0 <= begun.settings.seed < 2**4096:
+        raise LogFileError(f"seed is {shown(begun.settings.seed)}; expected a number in 0..2^4096")
+    return begun

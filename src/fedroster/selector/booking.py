@@ -20,6 +20,7 @@ from fedroster.core.protocols import commits
 from fedroster.core.state import as_labelled
 from fedroster.folder.events import Asked, Began, Decided, Event, Joined, Left, Noted, NotKeptError, Observer, Set, Told
 from fedroster.folder.record import Observers
+from fedroster.folder.settings import Settings
 from fedroster.queues import falls_short
 from fedroster.rules.rulebook import Barred, RuleBook
 from fedroster.rules.rules import Rules
@@ -47,7 +48,7 @@ class Views(Named):
     _observers: Observers
     _book: RuleBook
     _notes: Notes
-    _num_servers: int | None
+    _settings: Settings
     _clock: Callable[[], float]
 
     @property
@@ -196,7 +197,7 @@ class Views(Named):
         against = {
             "rules exclude clients, or shape cohorts": not book.is_empty,
             "clients that fail pause (FailureRules(pause_after=0) lets them stay)": may_pause,
-            "reach, prices and budgets of edge servers shape cohorts": self._num_servers is not None,
+            "reach, prices and budgets of edge servers shape cohorts": self._settings.budgets is not None,
             "some members were not available in some rounds": not were_all_there,
             "in some rounds, a rule, a pause or work under way kept members out of the draw": left_out,
             "there are no members": not num_members,
@@ -347,7 +348,7 @@ class Booking(Views):
 
     def _situation(self, asked: Asked) -> Situation:
         """Who can be chosen, and what the policy gets to see of it."""
-        if (asked.links is None) != (self._num_servers is None):
+        if (asked.links is None) != (self._settings.budgets is None):
             has = "no links" if asked.links is None else "links"
             raise FeedbackError(f"round {self.round + 1} has {has} to edge servers, other than its selector")
         barred = self._book.bar(self._members, self.round + 1, asked.at_s, asked.not_registered)
@@ -410,7 +411,7 @@ class Booking(Views):
         once = self._once()
         again = feedback.client[feedback.observed & once[feedback.client]]
         judged = self._guard.judge(feedback, expected_s, round_s=judged_s, cohort=cohort, again=again)
-        least_s = expected_s if self._guard.is_on else math.nan  # a failure never makes a client look faster
+        least_s = expected_s if self._settings.guarded else math.nan  # a failure never makes a client look faster
         learned = self._failures.cost(judged.feedback, judged_s, self._guard.cap_s(), least_s)
         once[feedback.client] = False
         doubted, factor = self._guard.doubted(once, self._members.trained, self._learner.spec.cohort_size)
@@ -422,7 +423,7 @@ class Booking(Views):
     def _once(self) -> BoolArray:
         """Which slots' clients have timed one exchange, and failed in none: what is known may be a start."""
         once = self._members.trained == 1
-        if not self._guard.is_on or not once.any():
+        if not self._settings.guarded or not once.any():
             return np.zeros_like(once)
         waiting = np.concatenate([np.zeros(0, np.int64), *self._rounds.waiting().values()])
         settled = self._members.chosen - np.bincount(waiting, minlength=once.shape[0])
@@ -553,10 +554,7 @@ class Booking(Views):
 
     def _book_settings(self, event: Began | Set, keep: Callable[[], None]) -> None:
         settings = event.settings
-        rounds = OpenRounds(settings.patience_rounds)
-        longest_s, absence = settings.longest_s, settings.longest_absence
-        guard = Guard(self._members, longest_s=longest_s, is_on=settings.guarded, longest_absence=absence)
-        failures, rules = FailureRules(*settings.failures), Rules.from_table(settings.rules.table)
+        rules = Rules.from_table(settings.rules.table)
         self._book.check(rules)
         book = None
         if isinstance(event, Set) and event.policy:
@@ -565,18 +563,22 @@ class Booking(Views):
         if book is not None:
             book()
             self._members.promise_anew()
-        self._rounds.follow(rounds.patience)
-        self._guard.follow(guard.longest_s, is_on=guard.is_on, longest_absence=guard.longest_absence)
-        self._failures.follow(failures, self.round)
+        self._follow(settings)
         if isinstance(event, Set) or rules != self._book.rules:
             self._book.adopt(rules, beta=self._beta)
+
+    def _follow(self, settings: Settings) -> None:
+        """Let settings come into force; rules are bound to the members by their book."""
+        self._settings = self._guard.settings = settings
+        self._rounds.follow(settings.patience_rounds)
+        self._failures.follow(FailureRules(*settings.failures), self.round)
 
     def _named(self, slots: IntArray) -> tuple[Any, ...]:
         return tuple(self._members.ids[slot] for slot in slots)
 
     def _charges(self, costs: Mapping[ClientId, float], cohort: IntArray) -> dict[int, float]:
         """Measured costs by slot."""
-        if self._num_servers is None:
+        if self._settings.budgets is None:
             raise InvalidInputError(f"costs are {shown(costs)}; expected none in a federation without edge servers")
         slot_of = {self._members.ids[slot]: int(slot) for slot in cohort}
         if not isinstance(costs, Mapping):

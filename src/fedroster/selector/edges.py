@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any, ClassVar, Unpack, cast
 
 import numpy as np
-from msgspec.structs import replace as replaced
 from numpy.typing import ArrayLike
 
 from fedroster.core.arrays import BoolArray, IntArray
@@ -17,7 +16,6 @@ from fedroster.core.ids import ClientId
 from fedroster.core.problem import RoundContext
 from fedroster.core.protocols import AnyPolicy
 from fedroster.folder.events import Asked, Began, Reach
-from fedroster.folder.settings import Settings
 from fedroster.rules.rulebook import Barred
 from fedroster.selector.booking import Contexts
 from fedroster.selector.calls import whole
@@ -75,7 +73,7 @@ class EdgeSelector(Selector):
                 raise ConfigurationError(f"an edge server has the label {shown(label)}; expected a string")
             check_number(f"budget of server {label!r}", budget, least=0.0)
         self.budgets = {label: float(budget) for label, budget in budgets.items()}
-        self._num_servers = len(budgets)
+        self._budgets = [*self.budgets.items()]  # their order numbers the servers
         super().__init__(policy, cohort_size=cohort_size, **beginnings)
 
     @whole
@@ -152,9 +150,6 @@ class EdgeSelector(Selector):
         seen = np.zeros(self._members.capacity, np.bool_)
         seen[asked.slot[links.row][asked.available[links.row]]] = True
         return context, seen
-
-    def _settings(self) -> Settings:
-        return replaced(super()._settings(), budgets=[*self.budgets.items()])  # their order numbers the servers
 
 
 KINDS: dict[str, type[Selector]] = {Selector._KIND: Selector, EdgeSelector._KIND: EdgeSelector}

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.checks import check_flag, check_integer, shown
-from fedroster.core.errors import ConfigurationError
+from fedroster.core.checks import check_flag, check_integer
 from fedroster.core.problem import Feedback, Status
 from fedroster.selector.members import Slots
 
@@ -45,17 +44,6 @@ class FailureRules:
         check_integer("longest_pause", self.longest_pause, least=1)
 
 
-def checked_failures(rules: FailureRules | None) -> FailureRules:
-    """Rules, None for the usual ones.
-
-    Raises:
-        ConfigurationError: If they are no rules.
-    """
-    if not isinstance(rules, FailureRules | None):
-        raise ConfigurationError(f"failures are {shown(rules)}; expected a fedroster.FailureRules")
-    return FailureRules() if rules is None else rules
-
-
 class Failures:
     """How often each client has failed in a row, and which clients pause.
 
@@ -63,18 +51,13 @@ class Failures:
         rules: What becomes of them.
     """
 
-    def __init__(self, rules: FailureRules | None, slots: Slots) -> None:
-        """Begin without failures; raises as :meth:`follow` does."""
-        self._slots = slots
-        self.follow(rules, 0)
+    def __init__(self, slots: Slots) -> None:
+        """Begin without failures, and with the usual rules."""
+        self.rules, self._slots = FailureRules(), slots
 
-    def follow(self, rules: FailureRules | None, round: int) -> None:
-        """Take rules after a round, None for the usual ones; pauses end that last longer than they say.
-
-        Raises:
-            ConfigurationError: If they are no rules.
-        """
-        self.rules = rules = checked_failures(rules)
+    def follow(self, rules: FailureRules, round: int) -> None:
+        """Take rules after a round; pauses end that last longer than they say."""
+        self.rules = rules
         latest = min(round + rules.longest_pause, 2**62) if rules.pause_after else 0
         np.minimum(self._slots.paused_until, latest, out=self._slots.paused_until)
 

@@ -25,12 +25,13 @@ from typing import Any, Literal
 import numpy as np
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.checks import check_flag, check_integer, check_number
 from fedroster.core.problem import Feedback
 from fedroster.core.state import take
+from fedroster.folder.settings import Settings
 from fedroster.selector.members import Slots
 
 LongestTime = float | Literal["auto"] | None
+"""Longer times count as this, seconds; "auto" for a multiple of the median of recent times; None for no cap."""
 
 _SAMPLE = 4096  # clients that the fleet's median is taken from
 _DISCOUNT = 0.98  # of a client's errors, a report
@@ -51,18 +52,6 @@ def _median(values: FloatArray) -> FloatArray:
     """Lower median along the first axis: a mean of two numbers may overflow."""
     middle = (values.shape[0] - 1) // 2
     return np.partition(values, middle, axis=0)[middle]  # type: ignore[no-any-return]
-
-
-def checked_longest(value: LongestTime) -> LongestTime:
-    """A longest time.
-
-    Raises:
-        ConfigurationError: If it is none.
-    """
-    if value is None or (isinstance(value, str) and value == "auto"):
-        return value
-    check_number("longest_s", value, above=0.0)
-    return float(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,38 +75,21 @@ class Guard:
     """Judges reports by what is on record of each slot's client.
 
     Attributes:
-        longest_s: Longer times count as this, seconds; "auto" for a multiple of the median of recent times; None for no
-            cap.
-        is_on: Whether contexts, failures and contradicted times are judged at all.
-        longest_absence: Rounds of absence in a row after which debts rest; None for never.
+        settings: Whether contexts, failures and contradicted times are judged at all (``guarded``), ``longest_s``, and
+            ``longest_absence``: rounds of absence in a row after which debts rest, None for never.
     """
 
-    def __init__(self, slots: Slots, *, longest_s: LongestTime, is_on: bool, longest_absence: int | None) -> None:
-        """Begin with what is kept of clients; raises as :meth:`follow` does."""
-        self.follow(longest_s, is_on=is_on, longest_absence=longest_absence)
+    def __init__(self, slots: Slots, settings: Settings) -> None:
+        """Begin with what is kept of clients."""
+        self.settings, self._slots = settings, slots
         self._recent_s = np.empty(0)
-        self._slots = slots
-
-    def follow(self, longest_s: LongestTime, *, is_on: bool, longest_absence: int | None) -> None:
-        """Take rules.
-
-        Raises:
-            ConfigurationError: If one is out of its range.
-        """
-        self.longest_s = checked_longest(longest_s)
-        check_flag("guarded", is_on)
-        self.is_on = bool(is_on)
-        if longest_absence is not None:
-            check_integer("longest_absence", longest_absence, least=1)
-        self.longest_absence = None if longest_absence is None else int(longest_absence)
 
     # ---------------------------------------------------------------- ask
 
     def resting(self) -> BoolArray:
         """Which slots' clients are away for so long that they are owed nothing."""
-        if self.longest_absence is None:
-            return np.zeros(self._slots.capacity, np.bool_)
-        return np.asarray(self._slots.away > self.longest_absence)
+        longest = self.settings.longest_absence
+        return np.asarray(self._slots.away > (math.inf if longest is None else longest))
 
     def see(self, available: IntArray | BoolArray, members: BoolArray) -> None:
         """Count absence of members, given the slots, or a mask of them, that are available in a round."""
@@ -139,7 +111,7 @@ class Guard:
             available: Rows of which the fleet's median is taken, shape (k,).
         """
         doubted = np.flatnonzero(self._slots.context_error[slots] > self._slots.own_error[slots])
-        if not self.is_on or not doubted.shape[0] or not available.any():
+        if not self.settings.guarded or not doubted.shape[0] or not available.any():
             return rows
         fleet = np.flatnonzero(available)
         median = _median(rows[fleet[:: 1 + fleet.shape[0] // _SAMPLE]])
@@ -173,7 +145,7 @@ class Guard:
         time_s = np.minimum(told_s, longest_s)
         cut = client[told_s > longest_s]
         changes: dict[str, Any] = {}
-        if self.is_on:
+        if self.settings.guarded:
             if round_s is not None:
                 whole = client.shape[0] == cohort.shape[0] and bool(timed.all())
                 time_s = self._explained(client, time_s, min(round_s, longest_s), whole, changes)
@@ -205,12 +177,12 @@ class Guard:
 
     def cap_s(self, told_s: FloatArray | None = None) -> float:
         """Longest time that is learned, seconds; the first round is judged by its own median, of ``told_s``."""
-        if self.longest_s == "auto":
+        if self.settings.longest_s == "auto":
             known_s = self._recent_s
             if told_s is not None and known_s.shape[0] < _FIRST_REPORTS:
                 known_s = np.concatenate((known_s, told_s))
             return _TIMES_MEDIAN * float(_median(known_s)) if known_s.shape[0] >= _FEWEST else math.inf
-        return math.inf if self.longest_s is None else self.longest_s
+        return math.inf if self.settings.longest_s is None else self.settings.longest_s
 
     def _explained(
         self, client: IntArray, time_s: FloatArray, round_s: float, whole: bool, changes: dict[str, Any]
@@ -255,7 +227,7 @@ class Guard:
         self._slots.mean_s[rescaled] *= factor
         for name, values in judged.changes.items():
             getattr(self._slots, name)[judged.feedback.client] = values
-        if self.is_on or self.longest_s == "auto":
+        if self.settings.guarded or self.settings.longest_s == "auto":
             self._recent_s = np.concatenate((self._recent_s, judged.recent_s))[-_RECENT:]
 
     def charge(self, costs: Mapping[int, float]) -> None:

@@ -6,12 +6,13 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple
+from functools import partial
 from typing import Any, ClassVar, Self, TypedDict, TypeVar, Unpack
 
 from msgspec import to_builtins
 from msgspec.structs import replace as replaced
 
-from fedroster.core.checks import path_of, shown
+from fedroster.core.checks import check_flag, check_integer, check_number, path_of, shown
 from fedroster.core.errors import ConfigurationError, LogFileError, StateFileError
 from fedroster.core.ids import ClientId
 from fedroster.core.protocols import AnyPolicy, commits, draws
@@ -24,7 +25,7 @@ from fedroster.rules.rulebook import checked_rules
 from fedroster.rules.rules import Rules
 from fedroster.selector.booking import Booking
 from fedroster.selector.calls import Calls
-from fedroster.selector.failures import FailureRules, checked_failures
+from fedroster.selector.failures import FailureRules
 from fedroster.selector.files import Book, SavedFiles
 from fedroster.selector.guard import LongestTime
 
@@ -56,7 +57,7 @@ class Kept(Booking):
     """The methods that keep a selector, and that make one of what was kept."""
 
     _KIND: ClassVar[str] = "selector"
-    _num_servers: int | None = None
+    _budgets: list[tuple[str, float]] | None = None  # of edge servers
     _calls: Calls
     _clock: Callable[[], float]
     _files: SavedFiles
@@ -74,65 +75,28 @@ class Kept(Booking):
         """
         path = path_of(path)
         with self._calls, self._files.replacing(path, replace=replace):
-            header, arrays = self._snapshot()
+            header, arrays = state_of(self)
             save_arrays(path, arrays, header, kind=self._KIND, private=True)
 
     @property
     def _books(self) -> tuple[Book, ...]:
         return self._learner, self._members, self._rounds, self._guard, self._book, self._notes
 
-    def _settings(self) -> Settings:
-        """What the selector was made with, or follows now."""
-        return Settings(
-            cohort_size=self._learner.spec.cohort_size,
-            seed=int(self._learner.streams.seed),
-            patience_rounds=self._rounds.patience,
-            longest_s=self._guard.longest_s,
-            guarded=self._guard.is_on,
-            longest_absence=self._guard.longest_absence,
-            failures=astuple(self._failures.rules),
-            rules=RulesSaid.of(self._book.rules.as_table()),
-        )
-
-    def _snapshot(self) -> Snapshot:
-        record = self._observers.record
-        place = {} if record is None or record.place is None else {"place": record.place}
-        header: dict[str, Any] = {"settings": to_builtins(self._settings()), "num_features": self.num_features} | place
-        arrays: dict[str, Any] = {}
-        for book in self._books:
-            more, values = book.pack()
-            header, arrays = header | more, arrays | values
-        return header, arrays
-
-    def _catch_up(self, place: Any, asked: RulesSaid) -> None:
-        """Book what the record has after a place, under its rules or, where they are hidden, ``asked``.
-
-        A last decision that cannot be booked, because contexts are not kept, was not acknowledged: it is taken back.
-        """
-        if (record := self._observers.record) is None:
-            return
-        try:
-            for event in record.missing(place, self._members, lambda: [self._settings().rules, asked]):
-                self.apply(event)
-        except NotKeptError:
-            if not record.take_back():
-                raise
-
     def _began(self, place: Any, *, is_new: bool = False, **changed: Any) -> Began:
         """The event of a beginning, from a record's place and under other settings."""
-        code = {} if self._observers.record is None else code_of(type(self._learner.policy))
+        policy = self._learner.policy
         return Began(
             round=self.round,
             kind=self._KIND,
-            policy=repr(self._learner.policy),
-            settings=replaced(self._settings(), **changed),
+            policy=repr(policy),
+            settings=replaced(self._settings, **changed),
             num_features=self.num_features,
-            draws=draws(self._learner.policy),
-            code=code,
+            draws=draws(policy),
+            code={} if self._observers.record is None else code_of(type(policy)),
             place=place,
             is_new=is_new,
-            reads_all=commits(self._learner.policy) == "all",
-            snapshot=self._snapshot,
+            reads_all=commits(policy) == "all",
+            snapshot=partial(state_of, self),
         )
 
     def _warn(self, *, is_quiet: bool = False) -> None:
@@ -166,67 +130,67 @@ class Kept(Booking):
             LogFileError: If what the log has and the file lacks cannot be booked.
             StateFileError: If the file is damaged, foreign, or belongs to another policy.
         """
-        if unknown := options.keys() - Options.__annotations__.keys():
-            known = ", ".join(Options.__annotations__)
-            raise ConfigurationError(f"{min(unknown)} is no option; expected some of {known}")
         changed = said(options)
         path = path_of(path)
         files = SavedFiles()
         files.has_read(path)  # before its content: if another writer comes between, the next save notices
         arrays, header = load_arrays(path, kind=cls._KIND)
         try:
-            selector = cls._made((header, arrays), policy, clock)
+            selector = in_state(cls, (header, arrays), policy, clock)
         except StateFileError as error:
             raise StateFileError(f"{path!r}: {error}") from error
-        selector._files = files
-        return selector._go_on(observers, header.get("place"), changed, catch_up=True)
-
-    def _go_on(
-        self, observers: Iterable[Observer], place: Any, changed: Mapping[str, Any], *, catch_up: bool = False
-    ) -> Self:
-        """Go on as :func:`go_on` says; ``catch_up`` if what the record has after that place is booked."""
-        self._observers = Observers(observers)
-        if catch_up:
-            self._catch_up(place, changed.get("rules", RulesSaid()))
-        self._commit(self._began(place, **changed))
-        self._warn(is_quiet="rules" not in changed)
-        return self
-
-    @classmethod
-    def _made(
-        cls, state: Snapshot, policy: AnyPolicy, clock: Callable[[], float], *, any_parameters: bool = False
-    ) -> Self:
-        """The selector in a state, without observers; the state may give the policy ``any_parameters``."""
-        header, arrays = state
-        label = header.get("policy")
-        if not any_parameters and not is_label_of(label, policy):
-            raise StateFileError(
-                f"it belongs to {label}; expected {policy!r}, the same policy with the same parameters: load it with "
-                "those that it has, and set the selector's policy"
-            )
-        try:
-            settings = Settings.read(header)
-            begun = made_with(replaced(settings, rules=RulesSaid()), header["num_features"])
-            made: Any = cls
-            selector: Self = made(as_labelled(str(label), policy), **begun, clock=clock)
-            for book in selector._books:
-                book.unpack(header, arrays)
-            selector._failures.follow(selector._failures.rules, selector.round)
-            selector._learner.rehearse(selector._rounds.imagined())
-        except StateFileError:
-            raise
-        except (KeyError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError) as error:
-            raise StateFileError(f"it is no {cls._KIND} ({shown(error)})") from error
-        return selector
+        selector._files, selector._observers = files, Observers(observers)
+        _catch_up(selector, header.get("place"), changed.get("rules", RulesSaid()))
+        return go_on(selector, observers, header.get("place"), changed)
 
 
-def in_state(kind: type[S], state: Snapshot, policy: AnyPolicy) -> S:
-    """The selector of a class in a state, without observers.
+def state_of(selector: Kept) -> Snapshot:
+    """Header and arrays of a selector's whole state."""
+    record = selector._observers.record
+    place = {} if record is None or record.place is None else {"place": record.place}
+    settings, num_features = to_builtins(selector._settings), selector.num_features
+    header: dict[str, Any] = {"settings": settings, "num_features": num_features} | place
+    arrays: dict[str, Any] = {}
+    for book in selector._books:
+        more, values = book.pack()
+        header, arrays = header | more, arrays | values
+    return header, arrays
+
+
+def in_state(
+    kind: type[S],
+    state: Snapshot,
+    policy: AnyPolicy,
+    clock: Callable[[], float] = time.time,
+    *,
+    any_parameters: bool = False,
+) -> S:
+    """The selector of a class in a state, without observers; the state may give the policy ``any_parameters``.
 
     Raises:
         StateFileError: If the state is damaged, foreign, or belongs to another policy.
     """
-    return kind._made(state, policy, time.time)
+    header, arrays = state
+    label = header.get("policy")
+    if not any_parameters and not is_label_of(label, policy):
+        raise StateFileError(
+            f"it belongs to {label}; expected {policy!r}, the same policy with the same parameters: load it with "
+            "those that it has, and set the selector's policy"
+        )
+    try:
+        settings = Settings.read(header)
+        begun = made_with(replaced(settings, rules=RulesSaid()), header["num_features"])
+        made: Any = kind
+        selector: S = made(as_labelled(str(label), policy), **begun, clock=clock)
+        for book in selector._books:
+            book.unpack(header, arrays)
+        selector._follow(settings)
+        selector._learner.rehearse(selector._rounds.imagined())
+    except StateFileError:
+        raise
+    except (KeyError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError) as error:
+        raise StateFileError(f"it is no {kind._KIND} ({shown(error)})") from error
+    return selector
 
 
 def made_with(settings: Settings, num_features: int | None) -> dict[str, Any]:
@@ -241,12 +205,33 @@ def made_with(settings: Settings, num_features: int | None) -> dict[str, Any]:
 
 
 def said(options: Options) -> dict[str, Any]:
-    """Options as settings have them; raises for rules that are none."""
+    """Options as settings have them.
+
+    Raises:
+        ConfigurationError: If one is out of its range, or there is no such option.
+    """
+    if unknown := options.keys() - Options.__annotations__.keys():
+        known = ", ".join(Options.__annotations__)
+        raise ConfigurationError(f"{min(unknown)} is no option; expected some of {known}")
     changed: dict[str, Any] = {**options}
+    value: Any
+    for name, value in options.items():
+        if name == "guarded":
+            check_flag(name, value)
+            changed[name] = bool(value)
+        elif name == "longest_s" and value is not None and not (isinstance(value, str) and value == "auto"):
+            check_number(name, value, above=0.0)
+            changed[name] = float(value)
+        elif name == "patience_rounds" or (name == "longest_absence" and value is not None):
+            check_integer(name, value, least=1)
+            changed[name] = int(value)
     if "rules" in changed:
         changed["rules"] = RulesSaid.of(checked_rules(changed["rules"]).as_table())
     if "failures" in changed:
-        changed["failures"] = astuple(checked_failures(changed["failures"]))
+        failures = FailureRules() if changed["failures"] is None else changed["failures"]
+        if not isinstance(failures, FailureRules):
+            raise ConfigurationError(f"failures are {shown(failures)}; expected a fedroster.FailureRules")
+        changed["failures"] = astuple(failures)
     return changed
 
 
@@ -285,7 +270,7 @@ def entered(fresh: S, record: Record, changed: Mapping[str, Any] | None = None) 
         if record not in fresh._observers:
             _begin_in(fresh, record, observers)
         return fresh
-    settings = fresh._settings()
+    settings = fresh._settings
     began = record.beginning(settings.rules)
     expected = f"expected {fresh._learner.policy!r}, a {fresh._KIND}"
     wrong = f"the log is of {began.policy}, a {began.kind}; {expected}"
@@ -299,11 +284,11 @@ def entered(fresh: S, record: Record, changed: Mapping[str, Any] | None = None) 
             made: Any = type(fresh)
             selector: S = made(policy, clock=fresh._clock, **made_with(began.settings, began.num_features))
         else:
-            selector = fresh._made(state, fresh._learner.policy, fresh._clock, any_parameters=True)
+            selector = in_state(type(fresh), state, fresh._learner.policy, fresh._clock, any_parameters=True)
     except StateFileError as error:
         raise LogFileError(f"{wrong} ({error})") from error
     selector._observers = Observers(observers)
-    selector._catch_up(place, settings.rules)
+    _catch_up(selector, place, settings.rules)
     if not is_label_of(repr(selector._learner.policy), fresh._learner.policy):
         raise LogFileError(
             f"the log is of {selector._learner.policy!r}; expected {fresh._learner.policy!r}: begin with the policy "
@@ -329,6 +314,29 @@ def _begin_in(fresh: Kept, record: Record, observers: tuple[Observer, ...]) -> N
         record(joined, fresh)
 
 
+def _catch_up(selector: Kept, place: Any, asked: RulesSaid) -> None:
+    """Book what the record has after a place, under its rules or, where they are hidden, ``asked``.
+
+    A last decision that cannot be booked, because contexts are not kept, was not acknowledged: it is taken back.
+    """
+    if (record := selector._observers.record) is None:
+        return
+    try:
+        for event in record.missing(place, selector._members, lambda: [selector._settings.rules, asked]):
+            selector.apply(event)
+    except NotKeptError:
+        if not record.take_back():
+            raise
+
+
+def go_on(selector: S, observers: Iterable[Observer], place: Any, changed: Mapping[str, Any]) -> S:
+    """Let a selector that was read go on under observers, from the record's place, with settings that changed."""
+    selector._observers = Observers(observers)
+    selector._commit(selector._began(place, **changed))
+    selector._warn(is_quiet="rules" not in changed)
+    return selector
+
+
 def trust_of(selector: Kept) -> dict[ClientId, float]:
     """How much the contexts of each member count, in [0, 1]."""
     trust = selector._guard.trust(selector._members.slots())
@@ -337,14 +345,4 @@ def trust_of(selector: Kept) -> dict[ClientId, float]:
 
 def settings_of(selector: Kept) -> Settings:
     """What a selector was made with, or follows now."""
-    return selector._settings()
-
-
-def state_of(selector: Kept) -> Snapshot:
-    """Header and arrays of a selector's whole state."""
-    return selector._snapshot()
-
-
-def go_on(selector: S, observers: Iterable[Observer], place: Any, changed: Mapping[str, Any]) -> S:
-    """Let a selector that was read go on under observers, from the record's place, with settings that changed."""
-    return selector._go_on(observers, place, changed)
+    return selector._settings

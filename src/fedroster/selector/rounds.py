@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray, StatusArray
-from fedroster.core.checks import check_integer, shown
+from fedroster.core.checks import shown
 from fedroster.core.errors import FeedbackError, InvalidInputError, StateFileError
 from fedroster.core.ids import ClientId, is_id, listed
 from fedroster.core.problem import Feedback, Status
@@ -162,22 +162,16 @@ class OpenRounds:
         filled: Places that were filled one by one since they last added up to a whole round.
     """
 
-    def __init__(self, patience: int) -> None:
-        """Begin before the first round.
-
-        Raises:
-            ConfigurationError: If the patience is no positive integer.
-        """
-        self.last = 0
-        self.filled = 0
+    def __init__(self) -> None:
+        """Begin before the first round."""
+        self.last = self.filled = 0
+        self.patience = 1
         self._pending: dict[int, PendingRound] = {}
-        self.follow(patience)
 
     def follow(self, patience: int) -> None:
-        """Take another patience, and give up the rounds for which it is over; raises as the constructor does."""
-        check_integer("patience_rounds", patience, least=1)
-        self.patience = int(patience)
-        self._pending = {number: part for number, part in self._pending.items() if number > self.last - self.patience}
+        """Take another patience, and give up the rounds for which it is over."""
+        self.patience = patience
+        self._pending = {number: part for number, part in self._pending.items() if number > self.last - patience}
 
     def begin(
         self, number: int, slot: IntArray, features: FloatArray, told: FloatArray, server: IntArray | None

@@ -40,16 +40,16 @@ from fedroster.folder.events import (
     Set,
 )
 from fedroster.folder.record import Observers, Record
-from fedroster.folder.settings import RulesSaid
+from fedroster.folder.settings import Settings
 from fedroster.queues import AVAILABILITY_PERIOD
-from fedroster.rules.rulebook import RuleBook, checked_rules
+from fedroster.rules.rulebook import RuleBook
 from fedroster.rules.rules import Rules
 from fedroster.selector.booking import Contexts
 from fedroster.selector.calls import Calls, whole
 from fedroster.selector.cohorts import Cohort, EdgeCohort
 from fedroster.selector.failures import FailureRules, Failures
 from fedroster.selector.files import Notes, SavedFiles
-from fedroster.selector.guard import Guard, LongestTime, checked_longest
+from fedroster.selector.guard import Guard, LongestTime
 from fedroster.selector.keeping import Kept, Options, entered, said
 from fedroster.selector.learner import Learner
 from fedroster.selector.members import Members
@@ -134,13 +134,16 @@ class Selector(Kept):
         """
         self._calls, self._files, self._notes = Calls(), SavedFiles(), Notes()
         self._observers, self._clock = Observers(observers), clock
+        servers = None if self._budgets is None else len(self._budgets)
         self._learner = Learner(
-            policy, cohort_size=cohort_size, num_features=num_features, num_servers=self._num_servers, seed=seed
+            policy, cohort_size=cohort_size, num_features=num_features, num_servers=servers, seed=seed
         )
-        self._members = Members()
-        self._rounds = OpenRounds(patience_rounds)
-        self._failures = Failures(failures, self._members)
-        self._guard = Guard(self._members, longest_s=longest_s, is_on=guarded, longest_absence=longest_absence)
+        options: Options = {"patience_rounds": patience_rounds, "longest_s": longest_s, "guarded": guarded}
+        options |= {"longest_absence": longest_absence, "failures": failures, "rules": rules}
+        settings = Settings(cohort_size=self.cohort_size, seed=int(self._learner.streams.seed), **said(options))
+        self._members, self._rounds = Members(), OpenRounds()
+        self._failures, self._guard = Failures(self._members), Guard(self._members, settings)
+        self._follow(replaced(settings, budgets=self._budgets))
         self._last_look = 0
         self._book = RuleBook(rules, cohort_size=self.cohort_size, beta=self._beta)
         self._learner.check_promise(self._book.num_allowed(self._members, first := checked_ids(clients)))
@@ -313,7 +316,7 @@ class Selector(Kept):
             except StateFileError as error:
                 raise ConfigurationError(f"a log cannot hold {value!r} ({error})") from error
             if repr(value) != repr(self.policy):
-                self._commit(Set(self._settings(), repr(value)))
+                self._commit(Set(self._settings, repr(value)))
                 self._warn()
 
     @property
@@ -324,22 +327,22 @@ class Selector(Kept):
     @property
     def longest_s(self) -> LongestTime:
         """Longer exchange times count as this, seconds; None for no cap.  It may be set again between rounds."""
-        return self._guard.longest_s
+        return self._settings.longest_s
 
     @longest_s.setter
     def longest_s(self, value: LongestTime) -> None:
         with self._calls:
-            self._set(longest_s=checked_longest(value))
+            self._set({"longest_s": value})
 
     @property
     def patience_rounds(self) -> int:
         """Rounds after which missing feedback is given up, >= 1.  It may be set again between rounds."""
-        return self._rounds.patience
+        return self._settings.patience_rounds
 
     @patience_rounds.setter
     def patience_rounds(self, value: int) -> None:
         with self._calls:
-            self._set(patience_rounds=value)
+            self._set({"patience_rounds": value})
 
     @property
     def rules(self) -> Rules:
@@ -349,13 +352,13 @@ class Selector(Kept):
     @rules.setter
     def rules(self, value: Rules | None) -> None:
         with self._calls:
-            self._set(rules=RulesSaid.of(checked_rules(value).as_table()))
+            self._set({"rules": value})
             self._warn()
 
-    def _set(self, **changed: Any) -> None:
+    def _set(self, options: Options) -> None:
         """Let other settings come into force, and say so if they are other ones."""
-        event = Set(replaced(self._settings(), **changed))
-        if event.settings != self._settings():
+        event = Set(replaced(self._settings, **said(options)))
+        if event.settings != self._settings:
             self._commit(event)
 
     @whole

@@ -120,7 +120,7 @@ class View:
         self.lengths[played.round] = length_s, expected_s
 
     def _decided(self, played: LoggedRound, rows: IntArray) -> None:
-        size, ends_round = self.log.header.cohort_size, True
+        size, ends_round = self.log.header.settings.cohort_size, True
         if played.asked.places is not None:
             filled = self._filled + played.chosen.shape[0]
             ends_round, self._filled, self.has_places = filled >= size, filled % size, True

@@ -13,7 +13,7 @@ from fedroster import FailureRules
 from fedroster.errors import InvalidInputError
 from fedroster.lab.replay.playing import BARE, Exchanges, PlayedRound
 from fedroster.parts import ClientId, StatusArray
-from fedroster.record import OPEN, Header, Log, LoggedRound
+from fedroster.record import OPEN, BegunLine, Log, LoggedRound
 from fedroster.types import BoolArray, FloatArray, IntArray, Status
 
 LEAST_ROUNDS = 20
@@ -156,7 +156,7 @@ def read_history(log: Log) -> History:
         width = width if one.contexts is None else int(one.contexts.shape[1])
         flaw = flaw or _unknown_kind(one, is_hashed=header.hashed)
     num_clients = len(column_of)
-    if header.num_servers != 1 or header.kind == "edge-selector":
+    if header.num_servers != 1 or header.of == "edge-selector":
         flaw = f"the log is of a federation with {header.num_servers} servers; a replay knows one server only"
     elif count < LEAST_ROUNDS:
         flaw = f"the log has {count} rounds; expected at least {LEAST_ROUNDS} for a replay"
@@ -179,13 +179,13 @@ def read_history(log: Log) -> History:
     history = History(
         ids=tuple(column_of),
         policy=header.policy_text or header.policy,
-        options=BARE if header.kind == "simulation" else _options(header),
+        options=BARE if header.of == "simulation" else _options(header),
         rules=tuple(one.rules for one in rounds),
         begun=np.array([not one.not_begun for one in rounds]),
         at_s=np.array([one.at_s for one in rounds], np.float64),
         round_s=np.array([one.round_s for one in rounds], np.float64),
         deadline_s=np.array([one.deadline_s for one in rounds], np.float64),
-        cohort_size=header.cohort_size,
+        cohort_size=header.settings.cohort_size,
         members=members,
         available=available & members,
         features=features,
@@ -195,7 +195,7 @@ def read_history(log: Log) -> History:
         time_s=np.concatenate([part[3] for part in parts]),
         flaw=flaw,
     )
-    return history if flaw or header.kind == "simulation" else _with_deadline(history)
+    return history if flaw or header.of == "simulation" else _with_deadline(history)
 
 
 def _unknown_kind(one: LoggedRound, *, is_hashed: bool) -> str:
@@ -256,7 +256,7 @@ def _late_as_dropped(history: History, longest_s: float) -> str:
     return ""
 
 
-def _options(header: Header) -> dict[str, Any]:
+def _options(header: BegunLine) -> dict[str, Any]:
     """Of what a log's selector was made with, what holds for any policy."""
     names, settings = ("patience_rounds", "longest_s", "guarded", "longest_absence"), header.settings
     return {name: getattr(settings, name) for name in names} | {"failures": FailureRules(*settings.failures)}
