@@ -21,6 +21,11 @@ def make(clients=("a", "b", "c"), *, policy=POLICY, cohort_size=2, num_features=
     return Selector(policy, cohort_size=cohort_size, num_features=num_features, clients=clients, **options)
 
 
+def array(by_client):
+    """What a selector says of each client, as an array in the order of ``clients``."""
+    return np.array([*by_client.values()])
+
+
 def contexts(clients, *, num_features=1, seed=0):
     rng = np.random.default_rng(seed)
     return {client: rng.uniform(0.5, 2.0, num_features).tolist() for client in clients}

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from federations import array
 from fedroster import RBCSF, EdgeSelector, Floor, Oort, Uniform
 from fedroster.core.errors import (
     ConfigurationError,
@@ -50,7 +51,7 @@ def test_feedback_and_names_are_checked():
     selector.select(contexts[:1], clients=["y"], servers=[["b"]])
     selector.join(["x"])
     assert sum(selector.participation().values()) == 1
-    assert selector.participation_rates(as_array=True).tolist() == [
+    assert array(selector.participation_rates()).tolist() == [
         1.0 if chosen == "x" else 0.0,
         0.5 if chosen == "y" else 0.0,
     ]
@@ -75,12 +76,12 @@ def test_an_edge_selector_is_a_selector_in_everything_else(tmp_path):
     assert sorted(again.open_rounds()) == sorted(selector.open_rounds()) == [2, 3]  # round 1 was given up
     with pytest.raises(FeedbackError, match="patience_rounds = 2"):
         again.observe(1, dropped=cohort.clients[1:])
-    chosen = selector.participation(as_array=True).tolist()
+    chosen = array(selector.participation()).tolist()
     selector.leave(["x"], forget=True)
     selector.join(["w"])
     assert selector.clients == ("w", "y", "z")
-    assert selector.participation(as_array=True).tolist() == [0, *chosen[1:]]
-    assert selector.participation_rates(as_array=True).tolist() == [0.0, chosen[1] / 3, chosen[2] / 3]
+    assert array(selector.participation()).tolist() == [0, *chosen[1:]]
+    assert array(selector.participation_rates()).tolist() == [0.0, chosen[1] / 3, chosen[2] / 3]
     for wrong in (["w"], ["v", "v"]):
         with pytest.raises(InvalidInputError):
             selector.join(wrong)

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
-from federations import LETTERS, LETTERS_LIST, PEERS, POLICY, contexts, kept, learned, make, play
+from federations import LETTERS, LETTERS_LIST, PEERS, POLICY, array, contexts, kept, learned, make, play
 from fedroster import COCS, RBCSF, Cohort, Floor, Oort, PartialPooling, Rules, Selector, Uniform
 from fedroster.core.errors import (
     ConfigurationError,
@@ -42,7 +42,7 @@ def test_ask_and_tell():
     assert set(cohort.clients) <= {"a", "b", "c"}
     assert selector.open_rounds() == {1: cohort.clients}
     taken = [client in cohort.clients for client in selector.clients]
-    assert selector.participation(as_array=True).tolist() == [int(was) for was in taken]
+    assert array(selector.participation()).tolist() == [int(was) for was in taken]
     assert [*selector.cold().values()] == [not was for was in taken]
     selector.observe(1, times_s=dict.fromkeys(cohort.clients, 1.5))
     assert selector.open_rounds() == {}
@@ -58,7 +58,7 @@ def test_cold_is_about_the_last_round_only():
     assert [*selector.cold().values()] == [True, False]
     selector.select({})
     assert [*selector.cold().values()] == [True, True]
-    assert selector.participation(as_array=True).tolist() == [1, 1]
+    assert array(selector.participation()).tolist() == [1, 1]
 
 
 def test_a_client_that_comes_back_is_cold():
@@ -107,7 +107,7 @@ def test_selector_and_simulation_agree(policy, seed):
     state = network.init(rng=streams.at("environment-init"))
     for played in simulated:
         context, outcome = network.observe(state, played.number, rng=streams.at("environment", played.number))
-        np.testing.assert_array_equal(selector.cold(as_array=True), context.features[:, 1].astype(bool))
+        np.testing.assert_array_equal(array(selector.cold()), context.features[:, 1].astype(bool))
         cohort = selector.select(context.features, available=context.available)
         assert cohort.clients == tuple(played.selection.links.tolist())
         times = {client: outcome.exchange_time_s[client] for client in cohort.clients}
@@ -164,7 +164,7 @@ def test_no_client_available_is_an_explicit_empty_round(policy):
     assert selector.select(np.empty((0, 1)), clients=[]).is_empty
     assert selector.round == 3
     assert selector.open_rounds() == {}
-    assert selector.participation(as_array=True).tolist() == [0, 0, 0]
+    assert array(selector.participation()).tolist() == [0, 0, 0]
     with pytest.raises(FeedbackError, match="round 1"):
         selector.observe(1, times_s={})
     assert selector.select({"b": [1.0]}) == Cohort(4, ("b",))
@@ -181,7 +181,7 @@ def test_no_members_at_all():
     selector = make([])
     assert selector.clients == ()
     assert selector.select({}).is_empty
-    assert selector.participation(as_array=True).tolist() == []
+    assert array(selector.participation()).tolist() == []
     selector.join(["a"])
     assert selector.select({"a": [1.0]}) == Cohort(2, ("a",))
 
@@ -414,12 +414,12 @@ def test_rates_count_from_the_round_in_which_a_client_joined():
     selector = Selector(Uniform(), cohort_size=2, num_features=1, clients=["a", "b"])
     answer(selector, 3, {"a": [1.0], "b": [2.0]})
     selector.join(["c"])
-    assert selector.participation_rates(as_array=True).tolist() == [1.0, 1.0, 0.0]
+    assert array(selector.participation_rates()).tolist() == [1.0, 1.0, 0.0]
     cohorts = answer(selector, 5)
     chosen = np.array([sum(client in cohort for cohort in cohorts) for client in "abc"])
-    assert selector.participation_rates(as_array=True) == pytest.approx(np.add(chosen, [3, 3, 0]) / [8, 8, 5])
+    assert array(selector.participation_rates()) == pytest.approx(np.add(chosen, [3, 3, 0]) / [8, 8, 5])
     selector.leave(["b"])
-    assert selector.participation_rates(as_array=True).shape == (2,)
+    assert array(selector.participation_rates()).shape == (2,)
 
 
 def test_queues_are_the_policys():
@@ -429,15 +429,15 @@ def test_queues_are_the_policys():
     for cohort in cohorts:
         queue = {client: max(0.0, owed + 0.25 - (client in cohort)) for client, owed in queue.items()}
     assert selector.backlog() == pytest.approx(queue)
-    seen = selector.backlog(as_array=True)
+    seen = array(selector.backlog())
     seen[:] = 99.0
-    assert selector.backlog(as_array=True).max() < 99.0  # a copy
+    assert array(selector.backlog()).max() < 99.0  # a copy
     selector.leave(["a"])
     assert selector.backlog() == pytest.approx({client: queue[client] for client in "bc"})
     for blind in (Uniform(), Oort()):
         selector = Selector(blind, cohort_size=1, clients=["a"])
         assert selector.backlog() == {}
-        assert selector.backlog(as_array=True).shape == (0,)
+        assert array(selector.backlog()).shape == (0,)
 
 
 def test_expected_times_are_those_of_the_ridge_regression():
@@ -447,14 +447,14 @@ def test_expected_times_are_those_of_the_ridge_regression():
     # 4 observations (c, 3 c) of one feature: theta = 4 c 3 c / (1 + 4 c^2).
     expected = {client: 12.0 * value**2 / (1.0 + 4.0 * value**2) * value for client, (value,) in FEATURES.items()}
     features = [FEATURES[client] for client in "cab"]
-    assert selector.expected_times_s(features, clients=["c", "a", "b"], as_array=True) == pytest.approx(
+    assert array(selector.expected_times_s(features, clients=["c", "a", "b"])) == pytest.approx(
         [expected[c] for c in "cab"]
     )
-    assert selector.expected_times_s([], clients=[], as_array=True).shape == (0,)
+    assert array(selector.expected_times_s([], clients=[])).shape == (0,)
     with pytest.raises(UnknownNameError, match="'d'"):
-        selector.expected_times_s([[1.0]], clients=["d"], as_array=True)
+        array(selector.expected_times_s([[1.0]], clients=["d"]))
     with pytest.raises(InvalidInputError, match="shape"):
-        selector.expected_times_s([[1.0]], clients=["a", "b"], as_array=True)
+        array(selector.expected_times_s([[1.0]], clients=["a", "b"]))
     assert selector.expected_times_s({client: FEATURES[client] for client in "ca"}) == pytest.approx(
         {client: expected[client] for client in "ca"}
     )
@@ -496,12 +496,10 @@ def test_times_beyond_the_longest_count_as_it():
     cut.observe(1, times_s={"a": 1e6, "b": 4.0, "c": 3.0})
     told.observe(1, times_s={"a": 4.0, "b": 4.0, "c": 3.0})
     free.observe(1, times_s={"a": 1e6, "b": 4.0, "c": 3.0})
-    believed = [
-        selector.expected_times_s([[1.0]] * 3, clients=list("abc"), as_array=True) for selector in (cut, told, free)
-    ]
+    believed = [array(selector.expected_times_s([[1.0]] * 3, clients=list("abc"))) for selector in (cut, told, free)]
     np.testing.assert_array_equal(believed[0], believed[1])
     assert believed[2][0] > 1e5
-    assert [selector.participation("capped", as_array=True).tolist() for selector in (cut, told, free)] == [
+    assert [array(selector.participation("capped")).tolist() for selector in (cut, told, free)] == [
         [1, 0, 0],
         [0, 0, 0],
         [0, 0, 0],
@@ -512,7 +510,7 @@ def test_late_times_are_cut_and_what_has_no_time_is_not_counted():
     selector = capped()
     selector.select(FEATURES)
     selector.observe(1, times_s={"b": 9.0}, late=["b"], dropped=["a"], failed=["c"])
-    assert selector.participation("capped", as_array=True).tolist() == [0, 1, 0]
+    assert array(selector.participation("capped")).tolist() == [0, 1, 0]
 
 
 def test_feedback_that_is_refused_is_not_counted():
@@ -520,7 +518,7 @@ def test_feedback_that_is_refused_is_not_counted():
     selector.select(FEATURES)
     with pytest.raises(FeedbackError):
         selector.observe(1, times_s={"a": 9.0, "stranger": 9.0})
-    assert selector.participation("capped", as_array=True).tolist() == [0, 0, 0]
+    assert array(selector.participation("capped")).tolist() == [0, 0, 0]
 
 
 def test_counts_of_cut_times_follow_their_clients():
@@ -529,14 +527,14 @@ def test_counts_of_cut_times_follow_their_clients():
         selector.select(FEATURES)
         selector.observe(selector.round, times_s={"a": 9.0, "b": 9.0, "c": 1.0})
     selector.join(["d", "e"])
-    assert selector.participation("capped", as_array=True).tolist() == [2, 2, 0, 0, 0]
+    assert array(selector.participation("capped")).tolist() == [2, 2, 0, 0, 0]
     selector.leave(["a"])
     selector.leave(["b"], forget=True)
-    assert selector.participation("capped", as_array=True).tolist() == [0, 0, 0]
+    assert array(selector.participation("capped")).tolist() == [0, 0, 0]
     selector.join(["a", "b"])
-    assert dict(
-        zip(selector.clients, selector.participation("capped", as_array=True).tolist(), strict=True)
-    ) == dict.fromkeys("bcde", 0) | {"a": 2}
+    assert dict(zip(selector.clients, array(selector.participation("capped")).tolist(), strict=True)) == dict.fromkeys(
+        "bcde", 0
+    ) | {"a": 2}
 
 
 def test_the_longest_time_may_change_and_is_saved(tmp_path):
@@ -549,8 +547,8 @@ def test_the_longest_time_may_change_and_is_saved(tmp_path):
     selector.save(tmp_path / "state.npz")
     loaded = Selector.load(tmp_path / "state.npz", selector.policy)
     assert loaded.longest_s == 2.5
-    assert loaded.participation("capped", as_array=True).tolist() == [1, 0, 0]
-    assert loaded.backlog(as_array=True).tolist() == selector.backlog(as_array=True).tolist()
+    assert array(loaded.participation("capped")).tolist() == [1, 0, 0]
+    assert array(loaded.backlog()).tolist() == array(selector.backlog()).tolist()
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), "4", True])

@@ -83,6 +83,6 @@ if __name__ == "__main__":
         changes=options.changes,
         pause_s=0.01,
     )
-    counts = selector.participation(as_array=True)
+    counts = np.array([*selector.participation().values()])
     accuracy = trainer.evaluate(model).accuracy
     print(f"accuracy {accuracy:.3f}; each client was chosen {counts.min()} to {counts.max()} times")

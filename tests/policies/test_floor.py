@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from federations import array
 from fedroster import RBCSF, Selector
 from fedroster.core.errors import InfeasibleError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Status, check_selection
@@ -593,7 +594,7 @@ def test_predictions_that_overflow_in_both_directions_are_numbers():
         assert np.isfinite(selector._learner.state.belief.usual_s).all()
         assert np.isfinite(selector._learner.state.belief.usual_context).all()
         selector.observe(cohort.round, dropped=cohort.clients)
-    assert selector.participation(as_array=True).min() >= 1
+    assert array(selector.participation()).min() >= 1
 
 
 def test_all_that_were_observed_may_be_forgotten():
@@ -606,7 +607,7 @@ def test_all_that_were_observed_may_be_forgotten():
             selector.leave(gone, forget=True)
             selector.join(range(10 * t + 10, 10 * t + 10 + len(gone)))
     assert np.isfinite(selector._learner.state.belief.times.coefficients).all()
-    assert selector.participation(as_array=True).sum() == 30  # of the newcomers of round 10
+    assert array(selector.participation()).sum() == 30  # of the newcomers of round 10
 
 
 def test_usual_times():

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from federations import array
 from fedroster import Selector
 from fedroster.catalogue import make_policy
 from fedroster.core.problem import ProblemSpec, RoundContext, check_selection
@@ -166,7 +167,7 @@ def test_lies_do_not_break_floors_promise(name):
             if t % 34 == 0:
                 reachable[5] = here[5]  # it was forgotten before this round
             order = np.argsort(selector.clients)  # a client that was forgotten may come back to another row
-            assert (selector.participation(as_array=True)[order] >= np.floor(0.15 * reachable + 1e-9) - 2).all(), lie
+            assert (array(selector.participation())[order] >= np.floor(0.15 * reachable + 1e-9) - 2).all(), lie
 
 
 @pytest.mark.filterwarnings("ignore::fedroster.core.errors.FairnessWarning")
@@ -175,9 +176,7 @@ def test_lies_do_not_break_rbcs_fs_promise():
     for lie in LIES:
         for t, (selector, _) in enumerate(play(make_policy("rbcs-f:V=1,beta=0.2"), **lie, rounds=33), start=1):
             stayed = np.array(selector.clients) != 5
-            assert (selector.participation(as_array=True) + selector.backlog(as_array=True) >= 0.2 * t - 1e-6)[
-                stayed
-            ].all(), lie
+            assert (array(selector.participation()) + array(selector.backlog()) >= 0.2 * t - 1e-6)[stayed].all(), lie
 
 
 @dataclasses.dataclass(frozen=True)

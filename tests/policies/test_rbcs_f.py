@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from federations import array
 from fedroster import RBCSF, Selector
 from fedroster.bounds import rbcs_f_regret, rbcs_f_regret_as_printed
 from fedroster.core.errors import ConfigurationError
@@ -175,4 +176,4 @@ def test_one_client_with_an_absurd_context_does_not_stop_the_others():
         cohort = selector.select(contexts)
         assert len(cohort.clients) == 4
         selector.observe(cohort.round, times_s={name: float(rng.uniform(1.0, 3.0)) for name in cohort.clients})
-    assert selector.participation(as_array=True).min() >= 1
+    assert array(selector.participation()).min() >= 1

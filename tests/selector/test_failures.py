@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from federations import array
 from fedroster import RBCSF, EdgeSelector, FailureRules, Selector, Uniform
 from fedroster.core.errors import ConfigurationError
 from fedroster.policies import COCS, CSUCB, Floor, Oort, TiFL
@@ -141,7 +142,7 @@ def test_a_cost_is_no_time_that_was_cut_and_counts_are_kept_apart():
     selector.observe(1, times_s={"a": 1.0, "b": 5.0}, late=["b"], failed=["c"], dropped=["d"], round_s=9.0)
     assert [*selector.participation().values()] == [1, 1, 1, 1]
     assert [*selector.participation("trained").values()] == [1, 1, 0, 0]
-    assert selector.participation(of="used", as_array=True).tolist() == [1, 0, 0, 0]
+    assert array(selector.participation(of="used")).tolist() == [1, 0, 0, 0]
     assert [*selector.participation("capped").values()] == [0, 1, 0, 0]
     with pytest.raises(ConfigurationError, match="of is"):
         selector.participation("seen")

@@ -7,6 +7,7 @@ import pytest
 
 from fedroster import RBCSF, Floor, Selector, make_policy
 from fedroster.folder.events import Told
+from fedroster.folder.settings import Settings
 from fedroster.policies import ParticipationWeights
 from fedroster.selector.guard import Guard
 from fedroster.selector.members import blank
@@ -78,7 +79,7 @@ def doubted(first_s, *, many=0):
     once = np.array([True] * len(first_s) + [False] * many)
     slots = blank(once.shape[0])
     slots.mean_s[:] = [*first_s, *[1.0] * many]
-    guard = Guard(slots, longest_s="auto", is_on=True, longest_absence=None)
+    guard = Guard(slots, Settings(cohort_size=1, seed=0, longest_s="auto", guarded=True))
     guard._recent_s = np.ones(40)
     which, factor = guard.doubted(once, np.where(once, 1, 41), 1)
     return dict(zip(which.tolist(), factor.tolist(), strict=True))

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from federations import kept, make
+from federations import array, kept, make
 from fedroster import RBCSF, EdgeSelector, Floor, Oort, PartialPooling, Selector
 from fedroster.core.errors import ConfigurationError, FeedbackError, InvalidInputError
 from fedroster.core.streams import Streams
@@ -55,7 +55,7 @@ class Liars:
                     times_s[client] = 1e12
             selector.observe(cohort.round, times_s=times_s, round_s=self.round_s[-1])
         honest = np.setdiff1d(np.arange(40), liars)
-        owed = 0.15 * rounds - selector.participation(as_array=True) - selector.backlog(as_array=True)
+        owed = 0.15 * rounds - array(selector.participation()) - array(selector.backlog())
         self.broken = owed[honest].max()  # (6) of Huang et al. 2021: x >= beta T - Z on every path
         self.mean_s = math.fsum(self.round_s[50:]) / (rounds - 50)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from federations import LETTERS, LETTERS_LIST, POLICY, assert_same_learned, contexts, kept, learned, make, play
+from federations import LETTERS, LETTERS_LIST, POLICY, array, assert_same_learned, contexts, kept, learned, make, play
 from fedroster import Selector, Uniform
 from fedroster.core.errors import (
     FeedbackError,
@@ -155,7 +155,7 @@ def test_a_client_that_left_is_no_longer_asked():
     selector.leave(["b"])
     assert selector.clients == ("a", "c")
     assert selector.select([[1.0], [1.0]]).clients == ("a", "c")
-    assert selector.participation(as_array=True).tolist() == [1, 1]
+    assert array(selector.participation()).tolist() == [1, 1]
     with pytest.raises(UnknownNameError, match="unknown client 'b'"):
         selector.select({"b": [1.0]})
 
@@ -175,7 +175,7 @@ def test_the_forgotten_come_back_as_strangers(tmp_path):
     np.testing.assert_array_equal(now["policy.ridge.moment"][:, 1], fresh.moment[:, 1])
     assert now["policy.backlog"][1] == 0.0
     assert now["policy.ridge.moment"][:, 0] != 0.0
-    assert selector.participation(as_array=True).tolist() == [1, 0]
+    assert array(selector.participation()).tolist() == [1, 0]
     assert [*selector.cold().values()] == [False, True]
 
 
@@ -236,7 +236,7 @@ def test_joining_one_by_one_is_joining_at_once(tmp_path):
     for selector in (at_once, one_by_one):
         play(selector, 12)
     assert_same_learned(learned(at_once, tmp_path), learned(one_by_one, tmp_path))
-    assert at_once.participation(as_array=True).tolist() == one_by_one.participation(as_array=True).tolist()
+    assert array(at_once.participation()).tolist() == array(one_by_one.participation()).tolist()
     assert at_once.open_rounds() == one_by_one.open_rounds()
 
 
@@ -261,4 +261,4 @@ def test_growing_while_a_round_is_open():
     selector.join(LETTERS_LIST[2:9])
     selector.observe(1, times_s={"a": 1.0}, failed=["b"])
     assert selector.open_rounds() == {}
-    assert selector.participation(as_array=True).tolist() == [1, 1, 0, 0, 0, 0, 0, 0, 0]
+    assert array(selector.participation()).tolist() == [1, 1, 0, 0, 0, 0, 0, 0, 0]

@@ -178,7 +178,7 @@ def report_of(selector: Selector, round_: OpenRound, *, capped_before: int, sway
 
     ``capped_before`` is how many times had been cut before the round, of all members.
     """
-    choice, outcomes, capped = round_.choice, round_.outcomes, selector.participation("capped", as_array=True)
+    choice, outcomes, capped = round_.choice, round_.outcomes, np.array([*selector.participation("capped").values()])
     return RoundReport(
         round=choice.round,
         clients=choice.clients,
@@ -190,8 +190,8 @@ def report_of(selector: Selector, round_: OpenRound, *, capped_before: int, sway
         round_s=round_.round_s,
         predicted_s=choice.predicted_s,
         members=tuple(map(str, selector.clients)),
-        rate=selector.participation_rates(as_array=True),
-        backlog=selector.backlog(as_array=True),
+        rate=np.array([*selector.participation_rates().values()], np.float64),
+        backlog=np.array([*selector.backlog().values()], np.float64),
         edges=dict(choice.edges),
         capped=capped,
         resumed=choice.is_resumed,
@@ -258,7 +258,7 @@ class _Open:
         predicted_s = math.nan
         if clients and event.servers is None:
             named = cast("tuple[ClientId, ...]", clients)
-            predicted_s = float(selector.expected_times_s(event.features, clients=named, as_array=True).max())
+            predicted_s = float(np.max([*selector.expected_times_s(event.features, clients=named).values()]))
         choice = Choice(event.round, tuple(map(str, clients)), predicted_s=predicted_s)
         there = event.seen
         num_there = int(np.count_nonzero(there))
@@ -268,7 +268,7 @@ class _Open:
         known = Outcomes(dict.fromkeys(choice.clients))
         self.round = OpenRound(choice, num_there, num_free, math.nan, outcomes=known, round_s=math.nan)
         self.in_places = event.asked.places is not None
-        self.capped_before = int(selector.participation("capped", as_array=True).sum())
+        self.capped_before = sum(selector.participation("capped").values())
 
     @property
     def is_settled(self) -> bool:

@@ -136,7 +136,7 @@ class Rounds:
         self.bandwidth_bps = {str(name): bps for name, bps in noted(resumed, _BANDWIDTH)[1].items()}
         self._known_bps = dict(self.bandwidth_bps)
         self._sway, self._swayed = Sway(), False
-        self._capped = int(resumed.participation("capped", as_array=True).sum())
+        self._capped = sum(resumed.participation("capped").values())
         self.is_resuming = not self.current.is_done
         # What the operator says now goes before what was saved.
         resumed.longest_s = rules.cap_s(selector.longest_s)
@@ -256,7 +256,7 @@ class Rounds:
         edges = dict(zip(clients, cohort.servers, strict=True)) if isinstance(cohort, EdgeCohort) else {}
         row_of = dict(zip(names, range(len(names)), strict=True))
         chosen = features[[row_of[name] for name in clients]]
-        expected_s = self.selector.expected_times_s(chosen, clients=clients, as_array=True) if clients else [math.nan]
+        expected_s = [*self.selector.expected_times_s(chosen, clients=clients).values()] or [math.nan]
         longest_s = self.selector.longest_s  # nothing longer is ever learned
         most_s = longest_s if isinstance(longest_s, float) else math.inf
         weights = None if cohort.weights is None else dict(zip(clients, cohort.weights, strict=True))

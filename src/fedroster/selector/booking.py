@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -86,48 +86,33 @@ class Views(Named):
             raise InvalidInputError(f"the clock says {shown(now_s)}; expected seconds >= 0")
         return now_s
 
-    def _by_id(self, values: NDArray[Any], as_array: bool) -> Any:
-        mine = values[self._members.slots()]
-        return mine if as_array else dict(zip(self.clients, mine.tolist(), strict=True))
+    def _named(self, slots: IntArray) -> tuple[Any, ...]:
+        return tuple(self._members.ids[slot] for slot in slots)
 
-    @overload
-    def cold(self, *, as_array: Literal[False] = False) -> dict[ClientId, bool]: ...
-    @overload
-    def cold(self, *, as_array: Literal[True]) -> BoolArray: ...
-    def cold(self, *, as_array: bool = False) -> Any:
-        """Whether each member did not take part in the last round, by id or as an array in the order of ``clients``."""
-        return self._by_id(self._members.cold, as_array)
+    def _by_id(self, values: NDArray[Any]) -> dict[ClientId, Any]:
+        return dict(zip(self.clients, values[self._members.slots()].tolist(), strict=True))
 
-    @overload
-    def participation(
-        self, of: Literal["chosen", "trained", "used", "capped"] = "chosen", *, as_array: Literal[False] = False
-    ) -> dict[ClientId, int]: ...
-    @overload
-    def participation(
-        self, of: Literal["chosen", "trained", "used", "capped"] = "chosen", *, as_array: Literal[True]
-    ) -> IntArray: ...
-    def participation(self, of: str = "chosen", *, as_array: bool = False) -> Any:
-        """How often each member took part, by id, or as an array in the order of ``clients``.
+    def cold(self) -> dict[ClientId, bool]:
+        """Whether each member did not take part in the last round, by id."""
+        return self._by_id(self._members.cold)
+
+    def participation(self, of: Literal["chosen", "trained", "used", "capped"] = "chosen") -> dict[ClientId, int]:
+        """How often each member took part, by id.
 
         Args:
             of: Rounds in which it was ``"chosen"``, which is what policies guarantee; in which it ``"trained"``: it
                 answered, in time or late; in which its answer was ``"used"``: it came in time; or in which its time was
                 ``"capped"``: it counted as ``longest_s``.
-            as_array: Whether to return an array.
         """
         check_choice("of", of, ("chosen", "trained", "used", "capped"))
-        return self._by_id(getattr(self._members, of), as_array)
+        return self._by_id(getattr(self._members, of))
 
-    @overload
-    def participation_rates(self, *, as_array: Literal[False] = False) -> dict[ClientId, float]: ...
-    @overload
-    def participation_rates(self, *, as_array: Literal[True]) -> FloatArray: ...
-    def participation_rates(self, *, as_array: bool = False) -> Any:
-        """How often each member was chosen, by the rounds in which it was a member and not paused, by id or as array.
+    def participation_rates(self) -> dict[ClientId, float]:
+        """How often each member was chosen, by the rounds in which it was a member and not paused, by id.
 
         As in what a policy promises, ``cohort_size`` places that ``select(at_most=...)`` filled are one round.
         """
-        return self._by_id(self._members.chosen / np.maximum(self._members.due, 1), as_array)
+        return self._by_id(self._members.chosen / np.maximum(self._members.due, 1))
 
     def below_promise(self) -> tuple[ClientId, ...]:
         """Members whose participation rate is more than a tenth below what the policy promises, since it does.
@@ -146,7 +131,7 @@ class Views(Named):
 
         They are not chosen, and owed nothing for these rounds, unless all clients that are available pause.
         """
-        left = self._by_id(self._failures.left(self.round), as_array=False)
+        left = self._by_id(self._failures.left(self.round))
         return {client: rounds for client, rounds in left.items() if rounds}
 
     def excluded(self) -> dict[ClientId, str]:
@@ -210,34 +195,19 @@ class Views(Named):
             participations=None if most is None or book.has_forgotten else max(most, so_far),
         )
 
-    @overload
-    def backlog(self, *, as_array: Literal[False] = False) -> dict[ClientId, float]: ...
-    @overload
-    def backlog(self, *, as_array: Literal[True]) -> FloatArray: ...
-    def backlog(self, *, as_array: bool = False) -> Any:
-        """Participations that each member is owed, by id or as an array; empty from policies that keep no count."""
+    def backlog(self) -> dict[ClientId, float]:
+        """Participations that each member is owed, by id; empty from policies that keep no count."""
         owed = self._learner.backlog()
-        if owed is None:
-            return np.empty(0) if as_array else {}
-        return self._by_id(owed, as_array)
+        return {} if owed is None else self._by_id(owed)
 
-    @overload
     def expected_times_s(
-        self, contexts: Contexts = None, *, clients: Sequence[ClientId] | None = None, as_array: Literal[False] = False
-    ) -> dict[ClientId, float]: ...
-    @overload
-    def expected_times_s(
-        self, contexts: Contexts = None, *, clients: Sequence[ClientId] | None = None, as_array: Literal[True]
-    ) -> FloatArray: ...
-    def expected_times_s(
-        self, contexts: Contexts = None, *, clients: Sequence[ClientId] | None = None, as_array: bool = False
-    ) -> Any:
-        """Exchange times that the policy expects, without its optimism, seconds, by id or as an array.
+        self, contexts: Contexts = None, *, clients: Sequence[ClientId] | None = None
+    ) -> dict[ClientId, float]:
+        """Exchange times that the policy expects, without its optimism, seconds, by id.
 
         Args:
             contexts: Contexts of members, in any of the forms that :meth:`select` takes.
             clients: Ids of the rows of an array; None for all members.
-            as_array: Whether to return an array, in the order in which the clients are named.
 
         Returns:
             NaN where the policy knows nothing about a client's time.
@@ -248,9 +218,7 @@ class Views(Named):
         """
         asked = read_candidates(self._members, self.num_features, contexts, clients=clients)
         times_s = self._learner.expected_times_s(asked.slot, asked.rows)
-        if as_array:
-            return times_s
-        return dict(zip((self._members.ids[slot] for slot in asked.slot), times_s.tolist(), strict=True))
+        return dict(zip(self._named(asked.slot), times_s.tolist(), strict=True))
 
     def open_rounds(self) -> dict[int, tuple[ClientId, ...]]:
         """Rounds with missing feedback, and the clients that it is missing from."""
@@ -572,9 +540,6 @@ class Booking(Views):
         self._settings = self._guard.settings = settings
         self._rounds.follow(settings.patience_rounds)
         self._failures.follow(FailureRules(*settings.failures), self.round)
-
-    def _named(self, slots: IntArray) -> tuple[Any, ...]:
-        return tuple(self._members.ids[slot] for slot in slots)
 
     def _charges(self, costs: Mapping[ClientId, float], cohort: IntArray) -> dict[int, float]:
         """Measured costs by slot."""

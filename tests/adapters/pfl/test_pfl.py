@@ -23,6 +23,7 @@ from pfl.data.dataset import Dataset
 from pfl.exception import CheckpointNotFoundError
 from pfl.privacy.ftrl_mechanism import BandedMatrixFactorizationMechanism
 
+from federations import array
 from fedroster import FailureRules, Rules, Selector, make_policy, make_scenario, simulate
 from fedroster.adapters.pfl import (
     ReportLosses,
@@ -61,7 +62,7 @@ def test_cohorts_and_times_are_those_of_our_own_simulator(policy: str) -> None:
     played = list(simulate(make_policy(policy), make_scenario(SCENARIO), rounds=30, seed=0))
     assert cohorts(data, 30) == [tuple(each.selection.links.tolist()) for each in played]
     assert data.clock_s == sum(each.time_s for each in played)
-    assert data.selector.participation(as_array=True).sum() == 8 * 30
+    assert array(data.selector.participation()).sum() == 8 * 30
 
 
 def test_each_worker_gets_its_part_of_the_same_cohort(monkeypatch: pytest.MonkeyPatch) -> None:

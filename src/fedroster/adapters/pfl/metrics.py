@@ -21,11 +21,11 @@ class SelectionMetrics(TrainingProcessCallback):
         self, aggregate_metrics: Metrics, model: Any, *, central_iteration: int
     ) -> tuple[bool, Metrics]:
         """Never stop; return "selection | ..." metrics: seconds, and the least and greatest participation rate."""
-        rates = self._dataset.selector.participation_rates(as_array=True)
+        rates = [*self._dataset.selector.participation_rates().values()]
         shown = {
             "round time, s": self._dataset.round_s,
             "simulated time, s": self._dataset.clock_s,
-            "least participation rate": float(rates.min()),
-            "greatest participation rate": float(rates.max()),
+            "least participation rate": min(rates),
+            "greatest participation rate": max(rates),
         }
         return False, Metrics([(StringMetricName(f"selection | {name}"), value) for name, value in shown.items()])
