@@ -70,7 +70,7 @@ def test_a_round_says_who_was_there_who_paused_and_what_came(tmp_path):
     log = Log(tmp_path)
     first, second = log.rounds
     assert log.ids == ["a", "b", "c"]
-    assert (first.round, first.cohort_size, first.round_s) == (1, 2, 7.0)
+    assert (first.round, first.places, first.round_s) == (1, 2, 7.0)
     assert first.members.all()
     assert first.available.tolist() == [True, False, True]
     np.testing.assert_array_equal(first.contexts, [[1.0], [np.nan], [2.0]])

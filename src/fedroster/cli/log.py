@@ -55,10 +55,7 @@ def show(
     header = log.header
     say(f"{header.policy}, {counted(len(log.rounds), 'round')}, {counted(log.num_lines, 'line')}")
     columns = ["round", "at", "there", "kept out", "round, s", "came", "cohort"]
-    cells = [
-        [str(row[name]) if row[name] is not None else "" for name in columns] for row in map(_readable, rows, wanted)
-    ]
-    print_table(columns, cells, right=columns[:1] + columns[2:6], whole=columns[:6])
+    print_table(columns, [*map(_cells, rows, wanted)], right=columns[:1] + columns[2:6], whole=columns[:6])
     if log.lacks:
         say(log.lacks)
 
@@ -91,19 +88,20 @@ def _row(log: Log, played: LoggedRound) -> dict[str, Any]:
     } | ({"not_begun": played.not_begun} if played.not_begun else {})
 
 
-def _readable(row: dict[str, Any], played: LoggedRound) -> dict[str, Any]:
+def _cells(row: dict[str, Any], played: LoggedRound) -> list[str]:
+    """A round as a table shows it, by the columns of :func:`show`."""
     in_time = sum(status == "completed" for status in row["status"])
-    named = ", ".join(map(str, row["cohort"][:_NAMED]))
     more = len(row["cohort"]) - _NAMED
-    return {
-        "round": row["round"],
-        "at": played.at,
-        "there": f"{row['available']} of {row['members']}",
-        "kept out": sum(row["excluded"].values()),
-        "round, s": None if row["round_s"] is None else f"{row['round_s']:.3g}",
-        "came": f"{in_time} of {len(row['cohort'])}",
-        "cohort": played.not_begun or named + (f" and {more} more" if more > 0 else ""),
-    }
+    named = ", ".join(map(str, row["cohort"][:_NAMED])) + (f" and {more} more" if more > 0 else "")
+    return [
+        str(row["round"]),
+        played.at,
+        f"{row['available']} of {row['members']}",
+        str(sum(row["excluded"].values())),
+        "" if row["round_s"] is None else f"{row['round_s']:.3g}",
+        f"{in_time} of {len(row['cohort'])}",
+        played.not_begun or named,
+    ]
 
 
 @command(group=group)

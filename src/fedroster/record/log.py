@@ -84,11 +84,6 @@ class LoggedRound(Decided):
         return float(np.fmax.reduce(times_s, initial=math.nan))
 
     @property
-    def cohort_size(self) -> int:
-        """Largest number of clients that could be chosen."""
-        return self.places
-
-    @property
     def available(self) -> BoolArray:
         """Which slots' clients were available, shape (slots,)."""
         return self.seen

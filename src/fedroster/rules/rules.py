@@ -293,30 +293,14 @@ class Rules(Named):
             with os.fdopen(os.open(path, flags), "rb") as file:
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                     raise ConfigurationError("it is no regular file")
-                return cls.from_toml(file.read(_LARGEST_FILE + 1))
-        except (OSError, FedrosterError) as error:
+                text = file.read(_LARGEST_FILE + 1)
+            if len(text) > _LARGEST_FILE:
+                raise ConfigurationError(f"it has more than {_LARGEST_FILE:,} bytes")
+            if not (table := tomllib.loads(text.decode())):  # perhaps it is being written: it must not admit all
+                raise ConfigurationError('it holds no rule; expected at least one, such as allow = ["*"]')
+            return cls.from_table(table)
+        except (OSError, FedrosterError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
             raise ConfigurationError(f"{shown(path)} holds no rules that can be used: {shown(error, str)}") from error
-
-    @classmethod
-    def from_toml(cls, text: str | bytes) -> Rules:
-        """Read rules from the text of a TOML file, whose keys are the attributes.
-
-        Args:
-            text: The file's text.
-
-        Raises:
-            ConfigurationError: If it is no TOML, holds no rule, or a rule is malformed.
-            UnknownNameError: If it holds something that is no rule.
-        """
-        if len(text) > _LARGEST_FILE:
-            raise ConfigurationError(f"the rules have {len(text)} bytes; expected at most {_LARGEST_FILE}")
-        try:
-            table = tomllib.loads(text.decode("utf-8") if isinstance(text, bytes) else text)
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-            raise ConfigurationError(f"the rules are no TOML ({shown(error, str)})") from error
-        if not table:  # perhaps one that is being written: it must not open the federation to all
-            raise ConfigurationError('the file holds no rule; expected at least one, such as allow = ["*"]')
-        return cls.from_table(table)
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> Rules:
