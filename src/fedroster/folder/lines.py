@@ -94,7 +94,6 @@ class BegunLine(Content, tag="begun", kw_only=True):
         round: Last round that was begun.
         start: The state from which the log goes on; None without.
         follows: Whether the lines before lead to that state.
-        redone: Events that were booked again after a restart.
         repaired: Bytes of a torn last line that were cut off.
     """
 
@@ -114,7 +113,6 @@ class BegunLine(Content, tag="begun", kw_only=True):
     round: Count = 0
     start: StartSaid | None = None
     follows: bool = False
-    redone: Count = 0
     repaired: Count = 0
 
     @property

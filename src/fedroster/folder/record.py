@@ -130,7 +130,6 @@ class Record:
         self._hashes: set[ClientId] = set()  # that stand for members whose ids have not been said
         self._tried: Line | None = None  # the last line that was to be booked again
         self._caught: tuple[int, str] | None = None  # number and digest of the last one that was
-        self._redone = 0
 
     def close(self) -> None:
         """Close the log, and let others have its folder; what happens from now on is not kept."""
@@ -416,7 +415,7 @@ class Record:
                 raise LogFileError(f"line {line.number} goes on from a state to which no line leads; " + _OPEN_IT)
             yield event_of(said, members)
             begins = False
-            self._caught, self._redone = (line.number, line.digest), self._redone + 1
+            self._caught = line.number, line.digest
 
     def take_back(self) -> bool:
         """Take back the line that could not be booked again, if it is the last: nothing of it was acknowledged."""
@@ -460,13 +459,12 @@ class Record:
             round=self._round,
             start=start,
             follows=has_start and follows,
-            redone=self._redone,
             repaired=self._writer.repaired,
         )
         self._writer.append(line)
         self._log = self._log or self._writer.digest
         self._is_ours, self._unbooked = True, None
-        self._redone = self._writer.repaired = 0
+        self._writer.repaired = 0
 
     def _state(self, place: Any) -> Snapshot:
         """The selector's state without names if there is a key, and the place of the log that has led to it."""

@@ -192,10 +192,6 @@ class OpenRounds:
         pending = self._pending[number]
         return pending.slot, pending.told
 
-    def pending(self, number: int) -> PendingRound | None:
-        """An open round; None if it is not."""
-        return self._pending.get(number)
-
     def waiting(self) -> dict[int, IntArray]:
         """Slots of the clients whose feedback is missing, by round."""
         return {number: pending.slot[pending.status == _OPEN] for number, pending in self._pending.items()}
