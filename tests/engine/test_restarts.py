@@ -64,7 +64,7 @@ def test_whatever_was_noted_before_a_kill_goes_on(tmp_path):
         assert again.choose(NODES, 1e6) == run(after_a_kill(tmp_path / "run", tmp_path / "twin")).choose(NODES, 1e6)
         again.release()
     assert verify(tmp_path / "run", POLICY).is_whole
-    assert not Log(tmp_path / "run").header.has_contexts
+    assert not Log(tmp_path / "run").header.contexts
 
 
 def test_weights_go_on_and_are_refused_where_nobody_applies_them(tmp_path):
