@@ -4,7 +4,8 @@
 registered runs, and ``... judge`` tests the registered claims, once, when all runs are there.  Each goes on where it
 was stopped.  What is claimed, of what, and by which test stands in ``results/sooner/registry.json``, which was
 committed before the first run; every row carries its digest.  ``... tune wider`` and so on do the same for another
-family: ``wider``, ``harder`` and ``images``.  Needs Fashion-MNIST, and CIFAR-10 for the last, in ``FEDROSTER_DATA``.
+family: ``wider``, ``harder``, ``images``, and ``methods``, whose steps are fixed.  Needs Fashion-MNIST, and CIFAR-10
+for ``images``, in ``FEDROSTER_DATA``.
 """
 
 from __future__ import annotations
@@ -235,12 +236,16 @@ def play(
     (partition, slow), held = divided(family, world, coupling, seed), data(entry["dataset"], entry["tests"])
     right = logits_of(entry, last.parameters).argmax(axis=1) == held.test_y
     by_class = np.bincount(held.test_y, right, 10) / np.bincount(held.test_y)
-    theirs = class_counts(partition[slow], held.train_y, 10).sum(axis=0)
-    values = (*reached, np.mean(accuracy[-5:]), by_class @ theirs / theirs.sum(), np.std(accuracy[-20:]))
+    least = np.argsort(chosen, kind="stable")[: slow.shape[0]]
+    theirs = (class_counts(partition[group], held.train_y, 10).sum(axis=0) for group in (slow, least))
+    slowest, least_served = (by_class @ labels / labels.sum() for labels in theirs)
+    values = (*reached, np.mean(accuracy[-5:]), slowest, np.std(accuracy[-20:]))
     fair = chosen.sum() / chosen.shape[0]
     row = dict(zip(MEASURED, (*values, chosen.min() / fair, last.elapsed_s, answers), strict=True))
     named = {"world": world, "coupling": coupling, "way": way, "seed": seed}
     named |= {name: steps.get(name, 0.0) for name in family.settings}
+    if "least_served" in family.registry.get("measured", ()):
+        row["least_served"] = least_served
     return named | {name: f"{value:.6g}" for name, value in row.items()} | {"registry": family.digest}
 
 
@@ -292,11 +297,12 @@ def tune(family: Family) -> dict[str, Steps]:
 
 def register_runs(family: Family) -> None:
     """Play what is registered."""
-    best = json.loads((family.folder / "tuned.json").read_text())
+    fixed, worlds = family.registry.get("steps"), list(family.registry["worlds"])  # one world after the other
+    best = {} if fixed else json.loads((family.folder / "tuned.json").read_text())
     done = {(row["world"], float(row["coupling"]), row["way"], int(row["seed"])) for row in family.rows("runs.csv")}
-    for world, coupling, way, seed in family.wanted():
+    for world, coupling, way, seed in sorted(family.wanted(), key=lambda run: worlds.index(run[0])):
         if (world, coupling, way, seed) not in done:
-            steps = best[f"{family.world(world)['steps_of']} {coupling} {way}"]
+            steps = fixed or best[f"{family.world(world)['steps_of']} {coupling} {way}"]
             family.keep("runs.csv", play(family, world, coupling, way, seed, steps, tuning=False))
             print("played", world, coupling, way, seed, flush=True)
 
@@ -354,7 +360,7 @@ def judge(family: Family) -> None:
         if not all(sides):  # a claim is tested where both ways were played
             continue
         mine, theirs = (np.array([float(side[seed][of]) for seed in seeds]) for side in sides)
-        if of == "final":
+        if of in ("final", "slowest_quarter"):
             effect = 100 * (theirs - mine)
             both = [bound - effect, effect - bound]
         else:
