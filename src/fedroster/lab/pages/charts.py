@@ -26,7 +26,7 @@ from fedroster.lab.pages.looks import MANY, PALETTE, Look, in_order
 from fedroster.lab.spreadsheet import as_csv
 from fedroster.lab.statistics import Interval
 from fedroster.parts import write_text_atomically
-from fedroster.types import FloatArray
+from fedroster.types import FloatArray, IntArray
 
 Figure: TypeAlias = alt.LayerChart | alt.FacetChart | alt.ConcatChart
 
@@ -224,14 +224,21 @@ def _drawn(
     return alt.layer(*layers, data=table(*_points(groups, axes)))
 
 
+def _spread(count: int, most: int) -> IntArray:
+    """At most so many of ``count`` places, the first and the last among them."""
+    places = np.linspace(0, count - 1, min(count, most)).round()
+    return np.unique(places.astype(np.int64))
+
+
 def _points(groups: Mapping[str, Mapping[str, Curve]], axes: Axes) -> Iterator[dict[str, Any]]:
     """A row for each point of a curve, but for those that lie closer than a reader can see, or have no logarithm."""
     for panel, curves in groups.items():
         for label, curve in curves.items():
             named = {"panel": panel, "label": label} if panel else {"label": label}
-            last = curve.x.shape[0] - 1
-            for at in np.unique(np.linspace(0, last, min(last + 1, _POINTS)).round().astype(np.int64)):
-                if (curve.x[at] > 0.0 or not axes.log_x) and (curve.mean[at] > 0.0 or not axes.log_y):
+            for at in _spread(curve.x.shape[0], _POINTS):
+                in_x = curve.x[at] > 0.0 or not axes.log_x
+                in_y = curve.mean[at] > 0.0 or not axes.log_y
+                if in_x and in_y:
                     yield named | {name: rounded(getattr(curve, name)[at]) for name in ("x", *_ENDS)}
 
 
@@ -241,7 +248,8 @@ def _scales(curves: Sequence[Curve], axes: Axes, *, ticks: int) -> tuple[dict[st
     if axes.log_x:
         across = _logarithmic(np.concatenate([curve.x for curve in curves]))
     if axes.log_y:
-        return across, _logarithmic(np.concatenate([end for curve in curves for end in (curve.mean, curve.low)]))
+        ends = [end for curve in curves for end in (curve.mean, curve.low)]
+        return across, _logarithmic(np.concatenate(ends))
     if axes.range_y is not None:
         return across, {"scale": alt.Scale(domain=axes.range_y, nice=False)}
     return across, {"scale": alt.Scale(zero=False)}
@@ -250,7 +258,9 @@ def _scales(curves: Sequence[Curve], axes: Axes, *, ticks: int) -> tuple[dict[st
 def _logarithmic(values: FloatArray) -> dict[str, Any]:
     """A logarithmic scale and its ticks, without the many between; clamped, for an end of a band may have no place."""
     known = values[values > 0.0]
-    low, high = (float(known.min()), float(known.max())) if known.size else (1.0, 10.0)
+    low, high = 1.0, 10.0
+    if known.size:
+        low, high = float(known.min()), float(known.max())
     steps = (1.0,) if high > 1e3 * low else (1.0, 2.0, 5.0)
     ticks = [step * 10.0**power for power in range(-12, 13) for step in steps]
     shown = alt.Axis(values=[tick for tick in ticks if low <= tick <= high], format=",~g")
@@ -370,7 +380,7 @@ def numbers_of(numbers: pl.DataFrame) -> tuple[list[str], list[tuple[str, ...]]]
     names = [name for name in numbers.columns if name != "place"]
     rows = list[tuple[str, ...]]()
     for part in _curves(numbers):
-        shown = np.unique(np.linspace(0, part.height - 1, min(part.height, _TOLD)).round().astype(np.int64))
+        shown = _spread(part.height, _TOLD)
         rows += [tuple(map(_short, row)) for row in part[shown].select(names).iter_rows()]
     return names, rows
 

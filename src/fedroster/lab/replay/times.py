@@ -83,17 +83,16 @@ class _Sampler:
         self.count = np.bincount(self.client, minlength=history.num_clients)
         width = design.shape[1]
         self.theta = np.zeros((history.num_clients, width))
-        usual = np.bincount(self.client, self.time_s, minlength=self.count.shape[0]) / np.maximum(self.count, 1)
-        usual = np.where(self.count > 0, usual, self.mean_s)
+        usual = np.where(self.count > 0, self._means_of(self.time_s), self.mean_s)
         # One line for all; a client that is slower than it says is slower in every part, until its data tell otherwise.
         from scipy.optimize import nnls
 
         line, _ = nnls(self.design / usual[self.client, None], self.time_s / usual[self.client])
         fitted = np.maximum(self.design @ line, 1e-9 * self.mean_s)
-        pace = np.bincount(self.client, self.time_s / fitted, minlength=self.count.shape[0])
-        self.pace = np.where(self.count > 0, pace / np.maximum(self.count, 1), 1.0)
+        self.pace = np.where(self.count > 0, self._means_of(self.time_s / fitted), 1.0)
         self.line = line
-        paces = np.quantile(self.pace[self.count > 0], (np.arange(_GROUPS) + 0.5) / _GROUPS)
+        middles = (np.arange(_GROUPS) + 0.5) / _GROUPS
+        paces = np.quantile(self.pace[self.count > 0], middles)
         self.centre = paces[:, None] * line
         self.variance = np.tile((0.3 * self.mean_s) ** 2 * np.eye(width), (_GROUPS, 1, 1))
         self.weight = np.full(_GROUPS, 1.0 / _GROUPS)
@@ -102,6 +101,15 @@ class _Sampler:
         self.means = usual[self.client]  # what the scatter is in proportion to
         for _ in range(_BURN_IN):
             self.step()
+
+    def _sums_of(self, values: FloatArray) -> FloatArray:
+        """The sum over each client's times, shape (clients,)."""
+        found: FloatArray = np.bincount(self.client, values, minlength=self.count.shape[0]).astype(np.float64)
+        return found
+
+    def _means_of(self, values: FloatArray) -> FloatArray:
+        found: FloatArray = self._sums_of(values) / np.maximum(self.count, 1)
+        return found
 
     def step(self) -> None:
         """Draw everything once."""
@@ -129,21 +137,26 @@ class _Sampler:
             data = np.empty((clients, width, width))
             right = np.empty((clients, width))
             for i in range(width):
-                right[:, i] = np.bincount(self.client, x[:, i] * y, minlength=clients)
+                right[:, i] = self._sums_of(x[:, i] * y)
                 for j in range(i + 1):
-                    data[:, i, j] = data[:, j, i] = np.bincount(self.client, x[:, i] * x[:, j], minlength=clients)
-            inverse, centre = np.linalg.inv(self.variance[group]), self.centre[group]
-            precision, rest = data + inverse, right - data @ centre
+                    data[:, i, j] = data[:, j, i] = self._sums_of(x[:, i] * x[:, j])
+            inverse = np.linalg.inv(self.variance[group])
+            centre = self.centre[group]
+            precision = data + inverse
+            rest = right - data @ centre
             step = np.linalg.solve(precision, rest[..., None])[..., 0]
-            log_weight[:, group] = 0.5 * (np.linalg.slogdet(inverse)[1] - np.linalg.slogdet(precision)[1])
-            log_weight[:, group] += 0.5 * (rest * step).sum(axis=1) + right @ centre - 0.5 * (data @ centre) @ centre
-            log_weight[:, group] -= np.bincount(self.client, np.log(noise) + 0.5 * y * y, minlength=clients)
+            by_width = np.linalg.slogdet(inverse)[1] - np.linalg.slogdet(precision)[1]
+            by_times = 0.5 * (rest * step).sum(axis=1) + right @ centre - 0.5 * (data @ centre) @ centre
+            log_weight[:, group] = 0.5 * by_width
+            log_weight[:, group] += by_times
+            log_weight[:, group] -= self._sums_of(np.log(noise) + 0.5 * y * y)
             parts.append((centre + step, precision))
         log_weight += np.log(self.weight) - np.log(self.rng.standard_exponential(log_weight.shape))
         self.group = log_weight.argmax(axis=1)
         row = np.arange(clients)
-        mean = np.stack([part for part, _ in parts])[self.group, row]
-        root = np.linalg.cholesky(np.stack([part for _, part in parts])[self.group, row])
+        means, precisions = map(np.stack, zip(*parts, strict=True))
+        mean = means[self.group, row]
+        root = np.linalg.cholesky(precisions[self.group, row])
         normal = self.rng.standard_normal((clients, width, 1))
         self.theta = mean + np.linalg.solve(root.transpose(0, 2, 1), normal)[..., 0]
         self.means = self._fitted(mean)
@@ -153,12 +166,13 @@ class _Sampler:
         width, total = self.theta.shape[1], np.zeros(_GROUPS)
         wide = 1.0 / (_PRIOR_WIDTH * self.mean_s) ** 2
         for group in range(_GROUPS):
-            own = self.theta[(self.group == group) & (self.count > 0)]
+            measured = (self.group == group) & (self.count > 0)
+            own = self.theta[measured]
             total[group] = own.shape[0]
             # The mean given the variance, then the variance given the mean.
             inverse = np.linalg.inv(self.variance[group])
             precision = own.shape[0] * inverse + wide * np.eye(width)
-            pace = self.pace[(self.group == group) & (self.count > 0)].mean() if own.shape[0] else self.pace.mean()
+            pace = (self.pace[measured] if own.shape[0] else self.pace).mean()
             mean = np.linalg.solve(precision, inverse @ own.sum(axis=0) + wide * pace * self.line)
             normal = self.rng.standard_normal(width)
             self.centre[group] = mean + np.linalg.solve(np.linalg.cholesky(precision).T, normal)
@@ -167,7 +181,8 @@ class _Sampler:
             scale = (width + 2.0) * (_PRIOR_SPREAD * usual_s) ** 2 * np.eye(width) + deviation.T @ deviation
             root = np.linalg.cholesky(np.linalg.inv(scale))
             lower = np.tril(self.rng.standard_normal((width, width)), -1)
-            lower[np.diag_indices(width)] = np.sqrt(self.rng.chisquare(width + 2.0 + own.shape[0] - np.arange(width)))
+            freedom = width + 2.0 + own.shape[0] - np.arange(width)
+            lower[np.diag_indices(width)] = np.sqrt(self.rng.chisquare(freedom))
             factor = root @ lower
             variance = np.linalg.inv(factor @ factor.T)
             self.variance[group] = 0.5 * (variance + variance.T)
@@ -180,15 +195,19 @@ class _Sampler:
         kurtosis = float((square**2).mean()) / max(total * total, 1e-300)
         # The log of a client's mean square has this variance by chance alone.
         by_chance = max(kurtosis - 1.0, 0.5) / np.maximum(self.count, 1)
-        own = np.bincount(self.client, square, minlength=self.count.shape[0]) / np.maximum(self.count, 1)
+        own = self._means_of(square)
         known = self.count >= 5
-        log_own = np.clip(np.log(np.maximum(own, 1e-6 * total) / max(total, 1e-300)), -4.0, 4.0)
+        ratio = np.maximum(own, 1e-6 * total) / max(total, 1e-300)
+        log_own = np.clip(np.log(ratio), -4.0, 4.0)
         between = 0.0
         if np.count_nonzero(known) >= 5:
             between = max(float(log_own[known].var() - by_chance[known].mean()), 0.0)
-        gain = np.where(known, between / (between + by_chance), 0.0) if between > 0.02 else np.zeros(own.shape[0])
+        gain = np.zeros(own.shape[0])
+        if between > 0.02:
+            gain = np.where(known, between / (between + by_chance), 0.0)
         self.spread = np.exp(0.5 * gain * log_own)
-        chance = 1.0 + np.sqrt(max(kurtosis - 1.0, 0.0) / square.shape[0]) * self.rng.standard_normal()
+        width = np.sqrt(max(kurtosis - 1.0, 0.0) / square.shape[0])
+        chance = 1.0 + width * self.rng.standard_normal()
         self.sigma = float(np.sqrt(max(total * max(chance, 0.2), 1e-12)))
 
     def result(self) -> Times:
