@@ -100,7 +100,8 @@ class RememberedUpdates:
         if not self._table.usable(update, 1)[0]:
             return {}
         self._held.setdefault(digest, []).append((update, samples))
-        moved = self._table.rewritten(np.array([self._row[digest]]), update, np.array([weight]))
+        rows = np.array([self._row[digest]])
+        moved = self._table.rewritten(rows, update, np.array([weight]))
         return {key: (array + moved[key][0]).astype(returned[key].dtype) for key, array in self._model.items()}
 
     def end(self, number: int, used: Iterable[str]) -> None:
@@ -143,11 +144,13 @@ class RememberedUpdates:
                     if int(file.stem[:9]) >= number:
                         file.unlink()
                 return
-            if any({key: array.shape[1:] for key, array in each.items()} != shapes for each, _ in found.values()):
+            kept = [{key: array.shape[1:] for key, array in each.items()} for each, _ in found.values()]
+            if any(each != shapes for each in kept):
                 raise StateFileError(f"{str(self._folder)!r} has updates of another model; expected another folder")
             for _ in range(number - last - 1):
                 self._learn(table, {})  # rows grow older in rounds without an update, too
-            self._learn(table, {digest: (each, header["samples"]) for digest, (each, header) in found.items()})
+            updates = {digest: (each, header["samples"]) for digest, (each, header) in found.items()}
+            self._learn(table, updates)
             last = number
 
 

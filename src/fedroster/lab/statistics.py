@@ -104,12 +104,14 @@ def pareto_front(points: Points, *, more_x: bool = False, aided: Collection[str]
     Returns:
         The policies, from the best x on.
     """
-    found = {label: (-x.mean if more_x else x.mean, y.mean) for label, (x, y) in points.items() if label not in aided}
-    front = [
-        label
-        for label, (cost, good) in found.items()
-        if not any(c <= cost and g >= good and (c < cost or g > good) for c, g in found.values())
-    ]
+    sign = -1.0 if more_x else 1.0
+    found = {label: (sign * x.mean, y.mean) for label, (x, y) in points.items() if label not in aided}
+
+    def is_beaten(cost: float, good: float) -> bool:
+        no_worse = [(c, g) for c, g in found.values() if c <= cost and g >= good]
+        return any(point != (cost, good) for point in no_worse)
+
+    front = [label for label, point in found.items() if not is_beaten(*point)]
     return sorted(front, key=found.__getitem__)
 
 

@@ -289,11 +289,14 @@ class RuleBook:
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The parts to save: an entry of the header, and arrays."""
-        lengths = [slots.shape[0] for *_, slots in self._recent]
+        numbers = [number for number, *_ in self._recent]
+        times_s = [at_s for _, at_s, _ in self._recent]
+        cohorts = [slots for *_, slots in self._recent]
+        lengths = [slots.shape[0] for slots in cohorts]
         arrays = {
-            "rules.recent_round": np.repeat(np.array([number for number, *_ in self._recent], np.int64), lengths),
-            "rules.recent_s": np.repeat(np.array([at_s for _, at_s, _ in self._recent], np.float64), lengths),
-            "rules.recent_slot": np.concatenate([np.zeros(0, np.int64), *(slots for *_, slots in self._recent)]),
+            "rules.recent_round": np.repeat(np.array(numbers, np.int64), lengths),
+            "rules.recent_s": np.repeat(np.array(times_s, np.float64), lengths),
+            "rules.recent_slot": np.concatenate([np.zeros(0, np.int64), *cohorts]),
         }
         so_far = {name: getattr(self, name) for name in ("closest", "has_forgotten", "drew_from_all")}
         return {"rules": {"clock_s": [self._clock_s, self._ahead_s]} | so_far}, arrays
@@ -312,7 +315,7 @@ class RuleBook:
         numbers = take(arrays, "rules.recent_round", np.int64, (None,), 1, round)
         times_s = take(arrays, "rules.recent_s", np.float64, numbers.shape, 0)
         slots = take(arrays, "rules.recent_slot", np.int64, numbers.shape, 0, capacity - 1)
-        if (numbers[1:] < numbers[:-1]).any() or (times_s[1:] < times_s[:-1]).any():
+        if (np.diff(numbers) < 0).any() or (np.diff(times_s) < 0.0).any():
             raise StateFileError("rounds of the rules in the state file do not ascend")
         starts = np.unique(numbers, return_index=True)[1]
         parts = np.split(slots, starts[1:]) if numbers.shape[0] else []

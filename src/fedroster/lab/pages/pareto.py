@@ -125,6 +125,16 @@ _PLACES = ((True, -8.0), (False, -8.0), (True, 10.0), (False, 10.0))
 _LETTER, _LINE = 6.2, 12.0  # size of a letter, pixels
 
 
+_Box = tuple[float, float, float, float]
+
+
+def _covers(one: _Box, other: _Box) -> bool:
+    """Whether two boxes, left, top, right and bottom, have a part in common."""
+    across = one[0] < other[2] and other[0] < one[2]
+    down = one[1] < other[3] and other[1] < one[3]
+    return across and down
+
+
 def _placed(at: Mapping[str, tuple[float, float]], labels: Sequence[str]) -> dict[str, int]:
     """Places of labels beside their points, the first labels first; one that would cover anything is left out.
 
@@ -138,14 +148,10 @@ def _placed(at: Mapping[str, tuple[float, float]], labels: Sequence[str]) -> dic
         for place, (to_right, down) in enumerate(_PLACES):
             left = x + 8.0 if to_right else x - 8.0 - wide
             box = (left, y + down - _LINE / 2, left + wide, y + down + _LINE / 2)
-            covers = any(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in taken)
             # Inwards from the right half: on a page the picture may be narrower.
-            if (
-                not covers
-                and box[0] >= 0.0
-                and box[3] <= _HEIGHT
-                and not (to_right and (2.0 * x > WIDTH or box[2] > WIDTH))
-            ):
+            outwards = to_right and (2.0 * x > WIDTH or box[2] > WIDTH)
+            is_inside = box[0] >= 0.0 and box[3] <= _HEIGHT and not outwards
+            if is_inside and not any(_covers(box, other) for other in taken):
                 taken.append(box)
                 found[label] = place
                 break
