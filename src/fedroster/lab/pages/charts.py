@@ -211,16 +211,32 @@ def _drawn(
         layers.append(grey.mark_line(color=GREY, strokeWidth=1.2, clip=True).encode(x=x, y=up("mean:Q")))
     if any((curve.high > curve.low).any() for curve in curves):
         band = alt.Chart().mark_area(opacity=0.16, clip=True)
-        layers.append(band.encode(x=x, y=up("low:Q"), y2="high:Q", color=colour))
+        layers.append(
+            band.encode(
+                x=x,
+                y=up("low:Q"),
+                y2="high:Q",
+                color=colour,
+            )
+        )
     dash = dash_of(looks, legend=columns > 0)
     told = tips(x=axes.x_label, mean="mean", low="from", high="to")
     line = alt.Chart().mark_line(strokeWidth=2, clip=True)
-    layers.append(line.encode(x=x, y=up("mean:Q"), color=colour, strokeDash=dash, tooltip=told))
+    layers.append(
+        line.encode(
+            x=x,
+            y=up("mean:Q"),
+            color=colour,
+            strokeDash=dash,
+            tooltip=told,
+        )
+    )
     if level is not None:
         flat = alt.Chart(table({"level": level[0], "text": level[1]})).encode(y=up("level:Q"))
         layers.append(flat.mark_rule(color=INK, strokeDash=[4, 3], opacity=0.7))
         if columns:
-            layers.append(flat.mark_text(align="right", dx=-4, dy=-8).encode(x=alt.value("width"), text="text:N"))
+            named = flat.mark_text(align="right", dx=-4, dy=-8)
+            layers.append(named.encode(x=alt.value("width"), text="text:N"))
     return alt.layer(*layers, data=table(*_points(groups, axes)))
 
 
@@ -285,12 +301,28 @@ def intervals(
     alike = alt.Scale(zero=False)
     colour = alt.value(PALETTE[0]) if looks is None else colour_of(looks)
     base = alt.Chart().encode(y=alt.Y("label:N", sort=labels, title=None), color=colour)
-    bar = base.mark_rule(strokeWidth=1.6).encode(x=alt.X("low:Q", title=None, scale=alike), x2="high:Q")
-    x = alt.X("mean:Q", title=None, scale=alike, axis=alt.Axis(tickCount=4 if len(groups) > 1 else 8))
-    dot = base.mark_point(filled=True, size=60, opacity=1).encode(x=x, tooltip=tips(mean="mean", low="from", high="to"))
-    one = alt.layer(bar, dot, data=table(*rows), width=6.4 * letters, height=alt.Step(24))
+    bar = base.mark_rule(strokeWidth=1.6).encode(
+        x=alt.X("low:Q", title=None, scale=alike),
+        x2="high:Q",
+    )
+    ticks = 4 if len(groups) > 1 else 8
+    x = alt.X("mean:Q", title=None, scale=alike, axis=alt.Axis(tickCount=ticks))
+    dot = base.mark_point(filled=True, size=60, opacity=1).encode(
+        x=x,
+        tooltip=tips(mean="mean", low="from", high="to"),
+    )
+    one = alt.layer(
+        bar,
+        dot,
+        data=table(*rows),
+        width=6.4 * letters,
+        height=alt.Step(24),
+    )
     header = alt.Header(labelExpr="split(datum.value, '\\n')")
-    whole = one.facet(alt.Facet("panel:N", sort=list(names.values()), header=header), columns=len(groups))
+    whole = one.facet(
+        alt.Facet("panel:N", sort=list(names.values()), header=header),
+        columns=len(groups),
+    )
     return finished(whole.resolve_scale(x="independent"), title)
 
 
