@@ -103,6 +103,36 @@ def test_a_client_that_raises_and_one_that_answers_garbage_neither_stop_the_job_
     assert (controller.saved.params["w"] == 2.0).all()
 
 
+@pytest.mark.parametrize("wrong", [1e300, 1e30])
+def test_a_diverged_result_and_a_weight_that_would_own_the_model_are_refused(wrong):
+    huge = {"w": np.full((3, 2), wrong), "b": np.zeros(2)}, {"num-examples": 3}
+    heavy = {"w": np.full((3, 2), 9.0), "b": np.zeros(2)}, {"num-examples": 1e18}
+    sites = {f"site-{n}": Site() for n in range(3)} | {"huge": Site(fate=(huge,)), "heavy": Site(fate=(heavy,))}
+    controller, engine, reports = play(sites, rounds=2, m=5)
+    assert not engine.panics
+    for report in reports:
+        failed = {name for name, how in report.status.items() if how is Status.FAILED}
+        assert failed == {"huge", "heavy"}
+    assert "its weight is" in reports[0].reasons["heavy"]
+    assert "its change is" in reports[0].reasons["huge"]
+    assert (controller.saved.params["w"] == 2.0).all()
+
+
+def test_a_model_that_is_broken_already_blames_no_client():
+    sites = {f"site-{n}": Site() for n in range(3)}
+
+    class Breaks(SelectingFedAvg):
+        def update_model(self, model, aggr_result):
+            model = super().update_model(model, aggr_result)
+            if self.current_round == 1:
+                model.params["w"] = np.full((3, 2), 1e30)
+            return model
+
+    _, engine, reports = play(sites, rounds=3, m=3, kind=Breaks)
+    assert not engine.panics
+    assert not any(how is Status.FAILED for report in reports for how in report.status.values())
+
+
 def test_a_round_without_results_leaves_the_model_as_it_is():
     sites = {"flaky": Site(fate=("raises", "raises", "ok"))}
     controller, engine, reports = play(sites, rounds=3, m=1)

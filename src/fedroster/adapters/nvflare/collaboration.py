@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -123,9 +124,8 @@ class SelectingClients(Resumed):
         desk = self._desk
         round_ = desk.begin(Clients(self._connected, self._look), sent.num_bits)
         sizes = None if self._check is None else self._sizes
-        round_.flaw = "" if sizes is None else sizes.flaw(largest(sent.numbers.values()))
-        if round_.flaw:
-            log.error("round %d: the model that is sent %s; no client is blamed", round_.choice.round, round_.flaw)
+        if sizes is not None:
+            look_for_flaw(sizes, round_, sent)
         ending = desk.sent(round_)
         updates: dict[str, Update] = {}
 
@@ -206,6 +206,14 @@ class SelectingClients(Resumed):
                     book(round_, client, str(error.cause))
             if len(results) + len(results.failures) >= results.limit:
                 self._calls.remove(call)
+
+
+def look_for_flaw(sizes: Sizes, round_: OpenRound, sent: Update) -> None:
+    """Look at the model that is about to be sent, for which no client is blamed."""
+    with contextlib.suppress(TypeError, ValueError):  # replies to what NumPy cannot read are refused, with the reason
+        round_.flaw = sizes.flaw(largest(sent.numbers.values()))
+    if round_.flaw:
+        log.error("round %d: the model that is sent %s; no client is blamed", round_.choice.round, round_.flaw)
 
 
 def odd_updates(sizes: Sizes, sent: Update, updates: Mapping[str, Update]) -> dict[str, str]:

@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 else:
     _Controller = object  # the controller comes after it in the list of bases
 
-from fedroster.adapters.nvflare.collaboration import TESTED, log
+from fedroster.adapters.nvflare.collaboration import TESTED, log, look_for_flaw, odd_updates
 from fedroster.adapters.nvflare.replies import CheckUpdate, Update, check_update, read_update
 from fedroster.core.errors import ConfigurationError, FedrosterError
 from fedroster.engine.choose import Clients, Node
 from fedroster.engine.contexts import ContextOptions, NodeContext
 from fedroster.engine.edges import EdgeMap
 from fedroster.engine.losses import LossMetrics
-from fedroster.engine.outcomes import OpenRound
+from fedroster.engine.outcomes import OpenRound, Reply
 from fedroster.engine.pushed import PushedRounds
+from fedroster.engine.replies import Sizes
 from fedroster.engine.rounds import Rounds, warn_of_untested
 from fedroster.engine.rules import NoNodesError, RoundRules
 from fedroster.selector import Selector
@@ -57,7 +58,9 @@ class Selecting(_Controller):
     It takes the place of ``sample_clients``, and the first task that is sent to the chosen clients is the round.  That
     task stands until every client has answered or is given up, so that late results still arrive, are timed by our
     clock and learned from; the controller goes on when the round is over, and never sees them.  Only what can be
-    aggregated reaches it.  A round without updates leaves the model as it is.
+    aggregated reaches it: results are held until the round is over, and judged beside each other.  Without a ``check``,
+    or where FLARE keeps tensors on disk, each is handed on when it comes.  A round without updates leaves the model as
+    it is.
 
     FLARE builds a controller from JSON: what is no number or text belongs in the class, as above.
 
@@ -120,8 +123,9 @@ class Selecting(_Controller):
         )
         self._desk = PushedRounds(rounds, self.rules, losses=self.losses, log=log)
         self._seen_s: dict[str, float] = {}
+        self._sizes = Sizes()
         self._sampled: OpenRound | None = None
-        self._under_way: OpenRound | None = None
+        self._under_way: tuple[OpenRound, Update] | None = None
         self._tasks: dict[str, tuple[Task, OpenRound, Update]] = {}
         super().start_controller(fl_ctx)
 
@@ -178,10 +182,13 @@ class Selecting(_Controller):
         round_ = self._sampled
         if round_ is not None and set(names) == set(round_.choice.clients):
             self._sampled = None
-            self._under_way = round_
             timeout_s, task.timeout = task.timeout or None, 0  # a task that ends takes late results with it
             min_responses = 0
-            self._tasks[task.msg_root_id] = task, round_, read_update(FLModelUtils.from_shareable(task.data))
+            sent = read_update(FLModelUtils.from_shareable(task.data))
+            if self._judges():
+                look_for_flaw(self._sizes, round_, sent)
+            self._under_way = round_, sent
+            self._tasks[task.msg_root_id] = task, round_, sent
             self._desk.sent(round_, timeout_s=timeout_s)
         super().broadcast(task=task, fl_ctx=fl_ctx, targets=targets, min_responses=min_responses, **options)
 
@@ -209,7 +216,7 @@ class Selecting(_Controller):
         return standing - over if standing > over else 0
 
     def _process_result(self, client_task: ClientTask, fl_ctx: FLContext) -> None:
-        """Time a result, look at it, and hand it on when it counts."""
+        """Time a result, look at it, and hold it until its round is over; one that is not judged is handed on."""
         arrived_s = time.monotonic()
         name = str(client_task.client.name)
         self._seen_s[name] = arrived_s
@@ -224,9 +231,11 @@ class Selecting(_Controller):
             client_task.result = None
             return
         update, wrong = self._read(sent, client_task.result)
+        held = (client_task, client_task.result, fl_ctx, update) if self._judges() else None
         with self._desk.lock:  # the round is not ended before the controller has the result
             time_s = arrived_s - round_.sent_s
-            if self._desk.answered(round_, name, None, wrong=wrong, metrics=update.metrics, time_s=time_s):
+            counts = self._desk.answered(round_, name, held, wrong=wrong, metrics=update.metrics, time_s=time_s)
+            if counts and held is None:
                 super()._process_result(client_task, fl_ctx)
         client_task.result = None
 
@@ -251,24 +260,35 @@ class Selecting(_Controller):
     # ---------------------------------------------------------------- rounds
 
     def _finish_round(self) -> None:
-        round_ = self._under_way
-        if round_ is None:
+        if self._under_way is None:
             return
+        round_, sent = self._under_way
         try:
             self._desk.wait(round_, self._check_run)
         except RunEnded:
             return  # the controller asks for itself whether the job is aborted
         self._under_way = None
-        self._num_used = len(self._desk.close(round_))
+
+        def odd(usable: list[Reply]) -> dict[str, str]:
+            updates = {reply.name: reply.content[-1] for reply in usable if reply.content is not None}
+            return odd_updates(self._sizes, sent, updates)
+
+        used = self._desk.close(round_, odd)
+        self._num_used = len(used)
+        for client_task, result, fl_ctx, _ in (reply.content for reply in used if reply.content is not None):
+            client_task.result = result
+            super()._process_result(client_task, fl_ctx)
         self._drop_answered_tasks()
+
+    def _judges(self) -> bool:
+        """Whether results are looked at: tensors that FLARE keeps on disk are read by its aggregator alone."""
+        return self.check is not None and not getattr(self, "enable_tensor_disk_offload", False)
 
     def _read(self, sent: Update, result: Any) -> tuple[Update, str | None]:
         update = Update({})
         try:
             update = read_update(FLModelUtils.from_shareable(result))
-            # Tensors that FLARE keeps on disk are read by its aggregator alone.
-            check = None if getattr(self, "enable_tensor_disk_offload", False) else self.check
-            return update, None if check is None else check(sent, update)
+            return update, self.check(sent, update) if self.check is not None and self._judges() else None
         except Exception as error:  # a result must not be able to end the run
             return update, f"it cannot be read ({type(error).__name__}: {error})"
 
