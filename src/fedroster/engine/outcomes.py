@@ -92,11 +92,13 @@ class Reply:
         name: Name of the client.
         content: What it returned.
         time_s: Time from sending to arrival, seconds, > 0.
+        weight: How much the decision lets its update count, >= 0; None for weights by samples.
     """
 
     name: str
     content: Any
     time_s: float
+    weight: float | None = None
 
 
 @dataclass(slots=True, eq=False)

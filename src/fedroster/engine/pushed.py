@@ -238,7 +238,9 @@ class PushedRounds:
             if wrong is not None:
                 outcomes.reasons[name] = wrong
             elif not round_.is_over:
-                round_.usable.append(Reply(name, content, time_s))
+                weights = round_.choice.weights
+                weight = None if weights is None else weights[name]
+                round_.usable.append(Reply(name, content, time_s, weight))
                 counts = round_.ending.counts([reply.time_s for reply in round_.usable])[-1]
             outcomes.status[name] = Status.COMPLETED if counts else Status.LATE
             self._booked(round_, name, outcomes, f"its update came after {time_s:.1f} s and is not used", time_s)

@@ -15,9 +15,9 @@ from fake_flare import Site, job, model
 from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.collab.api.exceptions import RunAborted
 
-from fedroster import RBCSF, Rules, Selector, Uniform
+from fedroster import RBCSF, Rules, Selector, Uniform, make_policy
 from fedroster.adapters.nvflare import NoNodesError, RoundRules, RoundSink, SelectingClients, collaboration
-from fedroster.core.errors import InUseError, InvalidInputError, RoundNotBegunError
+from fedroster.core.errors import ConfigurationError, InUseError, InvalidInputError, RoundNotBegunError
 from fedroster.core.problem import Status
 
 
@@ -269,3 +269,16 @@ def test_a_newer_flare_is_warned_of(monkeypatch, caplog):
     with job({"a": Site()}), caplog.at_level(logging.WARNING, "nvflare.fedroster"):
         clients_of(m=1)
     assert "NVFlare is 3.1.0, and fedroster's adapter was tested up to 2.9" in caplog.text
+
+
+def test_replies_have_the_decisions_weights_where_the_loop_applies_them():
+    sites = {f"site-{n}": Site() for n in range(5)}
+    with job(sites):
+        clients, _ = clients_of(m=3, policy=make_policy("f3ast"), weighs=True)
+        replies = clients.call("train", model())
+        with pytest.raises(ConfigurationError, match="how much each update counts"):
+            clients_of(m=3, policy=make_policy("f3ast"))
+        plain, _ = clients_of(m=3)
+        assert {each.weight for each in plain.call("train", model())} == {None}
+    cohort = Selector(make_policy("f3ast"), cohort_size=3, clients=sites).select()
+    assert {reply.name: reply.weight for reply in replies} == dict(zip(cohort, cohort.weights, strict=True))

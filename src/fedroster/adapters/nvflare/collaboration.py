@@ -60,6 +60,7 @@ class SelectingClients(Resumed):
         edge_rules: EdgeMap | None = None,
         losses: LossMetrics | None = None,
         check: CheckUpdate | None = check_update,
+        weighs: bool = False,
         state_dir: str | Path | None = None,
     ) -> None:
         """Put a selector before the clients.
@@ -72,6 +73,8 @@ class SelectingClients(Resumed):
             edge_rules: Which edge servers reach a site, and its price.
             losses: Where replies hold losses, for policies that learn from them.
             check: Says what is wrong with a reply; None to let everything pass.
+            weighs: Whether your loop moves the model by the sum of ``weight`` times update over the replies; a policy
+                that weighs updates is refused otherwise.
             state_dir: Folder at the server in which the selector is saved in every round, and from which it is resumed;
                 None for nowhere.
 
@@ -91,6 +94,7 @@ class SelectingClients(Resumed):
             edge_rules=edge_rules,
             state_dir=state_dir,
             log=log,
+            weighs=weighs,
         )
         self._desk = PushedRounds(rounds, self._rules, losses=losses, log=log)
         self._calls: list[tuple[OpenRound, Any, Mapping[str, Sequence[str]]]] = []
