@@ -4,11 +4,13 @@ import copy
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as replaced
 
-from federations import contexts, kept, make
+from federations import LETTERS_LIST, contexts, kept, make, play
 from fedroster import COCS, RBCSF, EdgeSelector, Record, Selector
-from fedroster.errors import ConfigurationError
-from fedroster.folder.events import Began, Decided, Joined, Left, Told
+from fedroster.errors import ConfigurationError, FedrosterError
+from fedroster.folder.events import Began, Decided, Joined, Left, Set, Told
+from fedroster.selector.keeping import settings_of
 
 
 class Refusing(Record):
@@ -105,3 +107,33 @@ def test_there_is_one_record(tmp_path):
 def test_what_is_no_observer_is_refused():
     with pytest.raises(ConfigurationError, match="expected a callable"):
         Selector(RBCSF(), cohort_size=1, observers=["tensorboard"])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"patience_rounds": 0},
+        {"longest_s": -1.0},
+        {"longest_s": "slow"},
+        {"longest_absence": 0},
+        {"failures": (False, -1, 1)},
+        {"cohort_size": 7},
+        {"budgets": [("a", 1.0)]},
+    ],
+)
+def test_settings_that_cannot_be_change_nothing(wrong):
+    selector = make(LETTERS_LIST, num_features=3)
+    play(selector, 2)
+    before, policy = settings_of(selector), selector.policy
+    with pytest.raises(FedrosterError):
+        selector.apply(Set(replaced(before, **wrong), repr(RBCSF(beta=0.2))))
+    assert (settings_of(selector), selector.policy) == (before, policy)
+
+
+def test_observers_of_a_file_may_be_an_iterator(tmp_path):
+    make(LETTERS_LIST, num_features=3).save(tmp_path / "state.npz")
+    seen = []
+    observers = iter([lambda event, _: seen.append(event)])
+    loaded = Selector.load(tmp_path / "state.npz", make(LETTERS_LIST, num_features=3).policy, observers=observers)
+    play(loaded, 1)
+    assert seen

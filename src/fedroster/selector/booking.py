@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+from msgspec import to_builtins
+from msgspec.structs import replace as replaced
 from numpy.typing import ArrayLike, NDArray
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
@@ -521,7 +523,10 @@ class Booking(Views):
         self._members.leave(event.clients, forget=event.forgotten)
 
     def _book_settings(self, event: Began | Set, keep: Callable[[], None]) -> None:
-        settings = event.settings
+        settings, mine = event.settings, self._settings
+        Settings.read({"settings": to_builtins(settings)})  # raises where one is out of its range
+        if settings != replaced(settings, cohort_size=mine.cohort_size, seed=mine.seed, budgets=mine.budgets):
+            raise FeedbackError("the settings have another cohort size, seed or budgets than their selector")
         rules = Rules.from_table(settings.rules.table)
         self._book.check(rules)
         book = None

@@ -141,7 +141,7 @@ class Kept(Booking):
             raise StateFileError(f"{path!r}: {error}") from error
         selector._files, selector._observers = files, Observers(observers)
         _catch_up(selector, header.get("place"), changed.get("rules", RulesSaid()))
-        return go_on(selector, observers, header.get("place"), changed)
+        return go_on(selector, selector._observers, header.get("place"), changed)
 
 
 def state_of(selector: Kept) -> Snapshot:

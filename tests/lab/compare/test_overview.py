@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from fedroster import cli
+from fedroster import cli, compare
 from fedroster.catalogue import scenarios
 from fedroster.core.errors import ConfigurationError, InvalidInputError, PausedError, UnknownNameError
 from fedroster.core.sources import code
@@ -91,7 +91,7 @@ def test_a_folder_for_each_scenario_and_a_page_above(made):
         own = (folder / folder_of(name) / "report.html").read_text()
         assert re.search('class="headline">([^<]+)<', own)[1] in page
     links = re.findall(r'<a href="([^"#]*)"', page)
-    assert links == [f"./{folder_of(name)}/report.html" for name in SCENARIOS]
+    assert links == [f"./{folder_of(name)}/report.html" for name in sorted(SCENARIOS)]
     assert all((folder / link).exists() for link in links)
     assert "](./cocs-mnist/index.md)" in (folder / "index.md").read_text()
     rows = json.loads(result.stdout)
@@ -111,7 +111,7 @@ def test_everything_is_made_again_from_the_tables(made, tmp_path):
     assert result.exit_code == 0, result.output
     after = contents(folder)
     assert before.keys() == after.keys()
-    for name in ("cocs-mnist/summary.csv", "cocs-mnist/measures.csv"):
+    for name in ("index.md", "cocs-mnist/summary.csv", "cocs-mnist/measures.csv"):
         assert after[name] == before[name], name
     (tmp_path / "empty").mkdir()
     with pytest.raises(InvalidInputError, match="holds no comparison"):
@@ -149,11 +149,11 @@ def test_it_stops_when_the_time_is_up_and_goes_on(tmp_path, monkeypatch):
         return found
 
     monkeypatch.setattr(Trial, "run", counted)
-    with pytest.raises(PausedError, match="0 of 12 runs are done"):
+    with pytest.raises(PausedError, match=r"^rbcs-f/table-1: the time is up: 0 of 12 runs are done"):
         study(tmp_path, conditions=Conditions(stop_at=0.0))
     assert ran == []
     study(tmp_path, scenarios=SCENARIOS[:1])
-    with pytest.raises(PausedError, match="0 of 9 runs are done"):
+    with pytest.raises(PausedError, match=r"^cocs/mnist: the time is up: 0 of 9 runs are done"):
         study(tmp_path, conditions=Conditions(stop_at=0.0))
     counts = []
     found = study(tmp_path, progress=lambda done, total, words: counts.append((done, total)))
@@ -168,9 +168,20 @@ def test_it_stops_when_the_time_is_up_and_goes_on(tmp_path, monkeypatch):
 def test_folders_of_something_else_are_refused_and_left_alone(tmp_path):
     write_json(tmp_path / "settings.json", {"scenario": "rbcs-f/table-1"})
     before = contents(tmp_path)
-    with pytest.raises(ConfigurationError, match="holds something else than comparisons in several scenarios"):
+    with pytest.raises(ConfigurationError, match="holds something else than comparisons in these scenarios"):
         study(tmp_path)
     assert contents(tmp_path) == before
+
+
+def test_a_comparison_does_not_take_the_folder_of_others(made, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(made[0], folder)
+    before = contents(folder)
+    with pytest.raises(ConfigurationError, match="holds something else than comparisons in these scenarios"):
+        study(folder, scenarios=SCENARIOS[:1], rounds=8)
+    with pytest.raises(ConfigurationError, match="holds comparisons in several scenarios"):
+        compare(["random"], rounds=8, folder=folder)
+    assert contents(folder) == before
 
 
 @pytest.mark.usefixtures("no_pictures")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
-from fedroster.errors import ConfigurationError, InvalidInputError
+from fedroster.errors import ConfigurationError, InvalidInputError, PausedError
 from fedroster.lab.compare.result import Comparison, details_of
 from fedroster.lab.compare.run import Progress, held, play
 from fedroster.lab.compare.tables import Settings
@@ -35,14 +35,15 @@ def compare_all(
     names = [folder_of(plan.scenario) for plan in plans]
     if len({name.casefold() for name in names}) < len(plans):  # Windows and macOS see one name
         raise ConfigurationError(f"scenarios would share a folder: {', '.join(names)}; expected names that differ")
-    if (folder / "settings.json").exists():
+    known = {file.parent for place in ("", "*/") for file in folder.glob(f"{place}settings.json")}
+    if not known <= {folder / name for name in names}:
         raise ConfigurationError(
-            f"{folder} holds something else than comparisons in several scenarios: choose another folder or delete it"
+            f"{folder} holds something else than comparisons in these scenarios: choose another folder or delete it"
         )
     plans = [replace(plan, read_together=len(plans)) for plan in plans]
     for plan in plans:
         plan.check()
-    found: list[Comparison] = []
+    found: dict[str, Comparison] = {}
     total, before = sum(len(plan.trials()) for plan in plans), 0
 
     def advance(done: float, _: int, words: str) -> None:
@@ -51,11 +52,14 @@ def compare_all(
 
     with held(folder):
         for plan, name in zip(plans, names, strict=True):
-            found.append(play(plan, folder / name, progress=advance, **where))
-            found[-1].report(folder / name)
+            try:
+                found[name] = play(plan, folder / name, progress=advance, **where)
+            except PausedError as error:
+                raise PausedError(f"{plan.scenario}: {error}") from error
+            found[name].report(folder / name)
             before += len(plan.trials())
-        _write(folder, found, names)
-    return found
+        _write(folder, found)
+    return [*found.values()]
 
 
 def render(folder: Path) -> None:
@@ -68,20 +72,20 @@ def render(folder: Path) -> None:
     if (folder / "settings.json").exists():
         Comparison.read(folder).report(folder)
         return
-    known = sorted(file.parent for file in folder.glob("*/settings.json"))
-    if not known:
+    found = {file.parent.name: Comparison.read(file.parent) for file in folder.glob("*/settings.json")}
+    if not found:
         raise InvalidInputError(f"{folder} holds no comparison; expected what `fedroster compare` wrote")
-    found = [Comparison.read(each) for each in known]
-    for one, each in zip(found, known, strict=True):
-        one.report(each)
-    _write(folder, found, [each.name for each in known])
+    for name, one in found.items():
+        one.report(folder / name)
+    _write(folder, found)
 
 
-def _write(folder: Path, found: Sequence[Comparison], names: Sequence[str]) -> None:
-    """Write the page above: what the page of each scenario begins with, and links to these."""
-    settings = [one.settings for one in found]
+def _write(folder: Path, found: Mapping[str, Comparison]) -> None:
+    """Write the page above: what the page of each scenario begins with, and links to these, by folder."""
+    names = sorted(found)  # the same whether they were just played or are read again
+    settings = [found[name].settings for name in names]
     own = settings[0]
-    answers = [(one.settings.scenario, one.headline()[0]) for one in found]
+    answers = [(each.scenario, found[name].headline()[0]) for name, each in zip(names, settings, strict=True)]
     first = {"scenarios": ", ".join(each.scenario for each in settings), "seeds": ", ".join(map(str, own.seeds))}
     pages = {
         f"{each.scenario}, {counted(len(each.policies), 'policy')}": name

@@ -250,7 +250,9 @@ def play(
 
 
 def _check_folder(folder: Path, settings: Settings) -> None:
-    """Refuse a folder that holds another comparison; nothing in it is overwritten then."""
+    """Refuse a folder that holds another comparison, or several; nothing in it is overwritten then."""
+    if (folder / "report.html").exists() and any(folder.glob("*/settings.json")):
+        raise ConfigurationError(f"{folder} holds comparisons in several scenarios: choose another folder or delete it")
     known = folder / "settings.json"
     if not known.exists():
         return
