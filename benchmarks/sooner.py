@@ -344,17 +344,23 @@ def medians(found: Mapping[tuple[str, float, str], Mapping[int, Mapping[str, str
 
 
 def judge(family: Family) -> None:
-    """Test every claim, and correct for all of them."""
+    """Test every claim, and correct for all of them; those of a withdrawn world count there, and are not played."""
+    told = family.folder / "withdrawn.json"
+    withdrawn = json.loads(told.read_text()) if told.exists() else {}
     found: dict[tuple[str, float, str], dict[int, dict[str, str]]] = defaultdict(dict)
     for row in family.rows("runs.csv"):
-        found[row["world"], float(row["coupling"]), row["way"]][int(row["seed"])] = row
-    missing = [run for run in family.wanted() if run[3] not in found[run[:3]]]
+        if row["world"] not in withdrawn:
+            found[row["world"], float(row["coupling"]), row["way"]][int(row["seed"])] = row
+    missing = [run for run in family.wanted() if run[0] not in withdrawn and run[3] not in found[run[:3]]]
     if missing:
         raise SystemExit(f"{len(missing)} registered runs are missing, such as {missing[0]}; expected all: one look")
     tests, seeds = [], family.registry["seeds"]
     cells = {(world, coupling): None for world, coupling, _, _ in family.wanted()}  # in their order
     for (world, coupling), (name, claim) in itertools.product(cells, family.registry["claims"].items()):
         of, bound, sides = claim["measure"], claim["at_most"], []
+        if world in withdrawn:
+            tests.append((world, coupling, name, bound, math.nan, [None, None]))
+            continue
         for side in ("way", "against"):
             sides.append(found.get((world, coupling, claim[side]), {}))
         if not all(sides):  # a claim is tested where both ways were played
@@ -376,7 +382,10 @@ def judge(family: Family) -> None:
         (p_holds,), (p_fails,) = up.p, down.p
         verdict = "holds" if p_holds < LEVEL else "does not hold" if p_fails < LEVEL else "undecided"
         verdict += f" (p {min(p_holds, p_fails):.3f}{f'; {cost(both, (up, down))}' * (verdict == 'undecided')})"
+        if world in withdrawn:
+            continue
         lines.append(f"| {world} | {coupling} | {name} | {middle:.2f} | {bound} | {verdict} |")
+    lines += [f"\nNot played, and counted in the correction: {world}. {why}." for world, why in withdrawn.items()]
     text = "\n".join(lines) + "\n\n" + medians(found)
     print(text)
     (family.folder / "verdicts.md").write_text(f"Registry {family.digest}.\n\n{text}\n")
