@@ -281,4 +281,4 @@ def test_replies_have_the_decisions_weights_where_the_loop_applies_them():
         plain, _ = clients_of(m=3)
         assert {each.weight for each in plain.call("train", model())} == {None}
     cohort = Selector(make_policy("f3ast"), cohort_size=3, clients=sites).select()
-    assert {reply.name: reply.weight for reply in replies} == dict(zip(cohort, cohort.weights, strict=True))
+    assert {reply.name: reply.weight for reply in replies} == dict(zip(cohort.clients, cohort.weights, strict=True))
