@@ -236,6 +236,8 @@ def test_list_of_one_part():
     assert found.keys() == {"policies"}
     shown = call("list", "tasks").stdout.split()
     assert shown[:5] == ["tasks", "name", "what", "source", "digits"]
+    sources = {row["name"]: row["source"] for row in json.loads(call("list", "tasks", "--json").stdout)["tasks"]}
+    assert (sources["digits"], sources["cifar-10"]) == ("scikit-learn", "fedroster data fetch")
 
 
 def test_a_shell_completes_names():

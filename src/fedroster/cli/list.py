@@ -50,14 +50,17 @@ def _groups() -> dict[str, list[dict[str, Any]]]:
         ]
         for group, entries in (("policies", policies()), ("scenarios", scenarios()))
     }
+    bring = {name: "fedroster data fetch" if data.files else "scikit-learn" for name, data in DATASETS.items()}
     found["tasks"] = [
-        {"name": name, "summary": f"data {task.dataset}, model {task.model}", "source": "", "parameters": asdict(task)}
+        {
+            "name": name,
+            "summary": f"data {task.dataset}, model {task.model}",
+            "source": bring[task.dataset],
+            "parameters": asdict(task),
+        }
         for name, task in TASKS.items()
     ]
-    found["data"] = [
-        {"name": name, "summary": data.title, "source": "fedroster data fetch" if data.files else "scikit-learn"}
-        for name, data in DATASETS.items()
-    ]
+    found["data"] = [{"name": name, "summary": data.title, "source": bring[name]} for name, data in DATASETS.items()]
     return found
 
 

@@ -110,9 +110,9 @@ class PausedError(FedrosterError, TimeoutError):
     """The time was up before everything was done; what is done is kept, and the same call goes on."""
 
     @classmethod
-    def of(cls, done: int, total: int) -> PausedError:
+    def of(cls, done: int, total: int, what: str = "runs") -> PausedError:
         """Build the error for ``done`` finished runs of ``total``."""
-        return cls(f"the time is up: {done} of {total} runs are done; run the same command again to go on")
+        return cls(f"the time is up: {done} of {total} {what} are done; run the same command again to go on")
 
 
 class WorkerLostError(FedrosterError, RuntimeError):

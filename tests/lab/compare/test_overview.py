@@ -149,11 +149,11 @@ def test_it_stops_when_the_time_is_up_and_goes_on(tmp_path, monkeypatch):
         return found
 
     monkeypatch.setattr(Trial, "run", counted)
-    with pytest.raises(PausedError, match=r"^rbcs-f/table-1: the time is up: 0 of 12 runs are done"):
+    with pytest.raises(PausedError, match="0 of 12 runs in rbcs-f/table-1 are done"):
         study(tmp_path, conditions=Conditions(stop_at=0.0))
     assert ran == []
     study(tmp_path, scenarios=SCENARIOS[:1])
-    with pytest.raises(PausedError, match=r"^cocs/mnist: the time is up: 0 of 9 runs are done"):
+    with pytest.raises(PausedError, match="0 of 9 runs in cocs/mnist are done"):
         study(tmp_path, conditions=Conditions(stop_at=0.0))
     counts = []
     found = study(tmp_path, progress=lambda done, total, words: counts.append((done, total)))
@@ -186,6 +186,8 @@ def test_a_comparison_does_not_take_the_folder_of_others(made, tmp_path):
 
 @pytest.mark.usefixtures("no_pictures")
 def test_without_a_policy_of_ours_the_page_is_that_of_the_first(tmp_path):
+    study(tmp_path / "alone", policies=["random", "floor"])
+    assert "| cocs/mnist | No other policy can run here. |" in (tmp_path / "alone" / "index.md").read_text()
     (one,) = study(tmp_path / "first", scenarios=SCENARIOS[:1], policies=["random", "oort"])
     assert one.settings.focus == "oort"
     (one,) = study(tmp_path / "asked", focus="random", scenarios=SCENARIOS[:1], policies=["random", "floor", "oort"])

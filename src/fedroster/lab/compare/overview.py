@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
-from fedroster.errors import ConfigurationError, InvalidInputError, PausedError
+from fedroster.errors import ConfigurationError, InvalidInputError
 from fedroster.lab.compare.result import Comparison, details_of
 from fedroster.lab.compare.run import Progress, held, play
 from fedroster.lab.compare.tables import Settings
@@ -35,7 +35,7 @@ def compare_all(
     names = [folder_of(plan.scenario) for plan in plans]
     if len({name.casefold() for name in names}) < len(plans):  # Windows and macOS see one name
         raise ConfigurationError(f"scenarios would share a folder: {', '.join(names)}; expected names that differ")
-    known = {file.parent for place in ("", "*/") for file in folder.glob(f"{place}settings.json")}
+    known = {file.parent for file in folder.rglob("settings.json")}
     if not known <= {folder / name for name in names}:
         raise ConfigurationError(
             f"{folder} holds something else than comparisons in these scenarios: choose another folder or delete it"
@@ -52,10 +52,7 @@ def compare_all(
 
     with held(folder):
         for plan, name in zip(plans, names, strict=True):
-            try:
-                found[name] = play(plan, folder / name, progress=advance, **where)
-            except PausedError as error:
-                raise PausedError(f"{plan.scenario}: {error}") from error
+            found[name] = play(plan, folder / name, progress=advance, **where)
             found[name].report(folder / name)
             before += len(plan.trials())
         _write(folder, found)
@@ -82,15 +79,13 @@ def render(folder: Path) -> None:
 
 def _write(folder: Path, found: Mapping[str, Comparison]) -> None:
     """Write the page above: what the page of each scenario begins with, and links to these, by folder."""
-    names = sorted(found)  # the same whether they were just played or are read again
-    settings = [found[name].settings for name in names]
-    own = settings[0]
-    answers = [(each.scenario, found[name].headline()[0]) for name, each in zip(names, settings, strict=True)]
-    first = {"scenarios": ", ".join(each.scenario for each in settings), "seeds": ", ".join(map(str, own.seeds))}
+    found = dict(sorted(found.items()))  # the same whether they were just played or are read again
+    answers = [(one.settings.scenario, one.headline()[0] or "No other policy can run here.") for one in found.values()]
     pages = {
-        f"{each.scenario}, {counted(len(each.policies), 'policy')}": name
-        for each, name in zip(settings, names, strict=True)
+        f"{one.settings.scenario}, {counted(len(one.settings.policies), 'policy')}": name for name, one in found.items()
     }
+    own = next(iter(found.values())).settings
+    first = {"scenarios": ", ".join(scenario for scenario, _ in answers), "seeds": ", ".join(map(str, own.seeds))}
     report = Report(
         f"Policies compared in {counted(len(found), 'scenario')}",
         ["Each answer is the first sentence of a scenario's page. The tests of all scenarios are one family."],

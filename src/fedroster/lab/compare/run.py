@@ -234,7 +234,7 @@ def play(
         finished.append(done)
         left.pop(done.index)
     if left:
-        raise PausedError.of(len(finished), len(trials))
+        raise PausedError.of(len(finished), len(trials), f"runs in {settings.scenario}")
     finished.sort(key=lambda done: (settings.policies.index(done.trial.policy), done.index))
     runs = [(done.trial, done.run) for done in finished]
     # What has prices is known by its runs: an environment need not say it before.
