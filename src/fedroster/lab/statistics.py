@@ -210,7 +210,7 @@ def _sign_end(x: FloatArray, level: float) -> float:
 
     count = x.shape[0]
     below = int(np.count_nonzero(bdtr(np.arange(count), count, 0.5) <= level))
-    return float(np.sort(np.nan_to_num(x, nan=0.0, posinf=np.inf, neginf=-np.inf))[below - 1]) if below else -math.inf
+    return float(np.sort(np.nan_to_num(x, posinf=np.inf, neginf=-np.inf))[below - 1]) if below else -math.inf
 
 
 def seeds_needed(values: Sequence[float] | FloatArray, level: float) -> float:

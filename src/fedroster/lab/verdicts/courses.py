@@ -47,7 +47,7 @@ def courses_figure(
     curves = {}
     for policy, values in courses.items():
         kept = np.arange(every - 1, values.shape[1], every)
-        curves[labels[policy]] = Curve((kept + 1).astype(np.float64), *band(values[:, kept].astype(np.float64)))
+        curves[labels[policy]] = Curve((kept + 1).astype(np.float64), *band(values[:, kept]))
     looks = looks_of({label: policy for policy, label in labels.items()})
     return lines(curves, Axes(x_label, y_label), title=title, looks=looks)
 
