@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,9 +85,9 @@ class _Spy:
     """Keeps what is reported to the selector."""
 
     def __init__(self) -> None:
-        self.status: dict[str, list[Status]] = {}
-        self.times_s: dict[str, list[float]] = {}
-        self.learned_s: dict[str, list[float]] = {}
+        self.status = defaultdict[str, list[Status]](list)
+        self.times_s = defaultdict[str, list[float]](list)
+        self.learned_s = defaultdict[str, list[float]](list)
 
     def __call__(self, event: Any, selector: Any) -> None:
         if isinstance(event, Told):
@@ -95,10 +96,10 @@ class _Spy:
             for name, status, time_s, learned_s in zip(
                 names, told.status, told.exchange_time_s, event.learned_s, strict=True
             ):
-                self.status.setdefault(name, []).append(Status(status))
-                self.learned_s.setdefault(name, []).append(float(learned_s))
+                self.status[name].append(Status(status))
+                self.learned_s[name].append(float(learned_s))
                 if np.isfinite(time_s):
-                    self.times_s.setdefault(name, []).append(float(time_s))
+                    self.times_s[name].append(float(time_s))
 
 
 class EngineContract:
@@ -200,7 +201,7 @@ class EngineContract:
         """Exchange times are those that trainings took."""
         *_, spy = self._play(3, quick="ok", slow="slow")
         for name, expected_s in (("quick", self.quick_s), ("slow", self.slow_s)):
-            measured_s = min(spy.times_s.get(name, [float("inf")]))
+            measured_s = min(spy.times_s[name], default=np.inf)
             require(
                 expected_s * 0.9 <= measured_s <= expected_s + self.tolerance_s,
                 f"the training of {name} took {expected_s} s, and {measured_s} s was reported",
@@ -211,12 +212,11 @@ class EngineContract:
         engine, _, used, spy = self._play(1, good="ok", late=("late", "ok"))
         require(used[0] == {"good"}, f"{used[0]} were used; expected the one in time")
         self._settle(engine)
+        status, times_s = spy.status["late"], spy.times_s["late"]
+        require(status[:1] == [Status.LATE], f"the late client was reported as {status}")
         require(
-            spy.status.get("late", [])[:1] == [Status.LATE], f"the late client was reported as {spy.status.get('late')}"
-        )
-        require(
-            spy.times_s.get("late", [0.0])[0] > self.deadline_s,
-            f"its time was reported as {spy.times_s.get('late')}; expected more than the deadline, {self.deadline_s} s",
+            max(times_s[:1], default=0.0) > self.deadline_s,
+            f"its time was reported as {times_s}; expected more than the deadline, {self.deadline_s} s",
         )
 
     def test_a_client_that_is_still_busy_is_not_called_again(self) -> None:
@@ -233,10 +233,9 @@ class EngineContract:
         """Its update is not used, it is reported as failed, without a time."""
         _, _, used, spy = self._play(2, good="ok", bad="fails")
         require(all(each == {"good"} for each in used), f"{used} were used; expected the one that did not fail")
-        require(
-            set(spy.status.get("bad", [])) == {Status.FAILED}, f"the failure was reported as {spy.status.get('bad')}"
-        )
-        require("bad" not in spy.times_s, f"a failure was reported with the time {spy.times_s.get('bad')}")
+        status, times_s = spy.status["bad"], spy.times_s["bad"]
+        require(set(status) == {Status.FAILED}, f"the failure was reported as {status}")
+        require(not times_s, f"a failure was reported with the time {times_s}")
 
     def test_a_failure_never_looks_fast(self) -> None:
         """It is learned as an exchange that took as long as its round, however soon it came."""
@@ -251,7 +250,7 @@ class EngineContract:
         engine, *_, spy = self._play(1, good="slow", bad=(fate, "ok"))
         engine.wait(self.give_up_s)
         engine.play()
-        learned_s = spy.learned_s.get("bad", [0.0])[0]
+        learned_s = max(spy.learned_s["bad"][:1], default=0.0)
         require(
             learned_s >= 0.9 * self.slow_s,
             f"a client that is {fate} was learned as {learned_s} s in a round of {self.slow_s} s; expected no less",
@@ -261,9 +260,8 @@ class EngineContract:
         """It is not used, and reported as failed."""
         _, _, used, spy = self._play(1, good="ok", bad="malformed")
         require(used[0] == {"good"}, f"{used[0]} were used; expected the one that is well-formed")
-        require(
-            spy.status.get("bad") == [Status.FAILED], f"the malformed update was reported as {spy.status.get('bad')}"
-        )
+        status = spy.status["bad"]
+        require(status == [Status.FAILED], f"the malformed update was reported as {status}")
 
     def test_a_round_in_which_all_fail_ends(self) -> None:
         """No update is used, and the next round is played."""
@@ -277,9 +275,8 @@ class EngineContract:
         engine.wait(self.give_up_s)
         for _ in range(3):
             engine.play()
-        require(
-            spy.status.get("gone", [])[:1] == [Status.DROPPED], f"its silence was reported as {spy.status.get('gone')}"
-        )
+        status = spy.status["gone"]
+        require(status[:1] == [Status.DROPPED], f"its silence was reported as {status}")
         require(len(clients["gone"].log) >= 2, "a client that was given up was never called again")
 
     # ---------------------------------------------------------------- restarts and rules

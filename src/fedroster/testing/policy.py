@@ -32,7 +32,6 @@ from fedroster.testing.resume import check_resume
 from fedroster.testing.values import (
     Poison,
     check_fields,
-    check_state,
     check_value,
     copy_state,
     fields,
@@ -118,17 +117,19 @@ class PolicyContract:
         check_selection(selection, context, fills_cohort=policy.fills_cohort)
         return weighed(policy, state, self._known(context, outcome), selection)
 
-    def _commit(self, state: Any, context: RoundContext, selection: Selection) -> Any:
-        """Book a decision."""
-        booked = self.policy().commit(state, context, selection)
-        check_state(booked, state, "commit")
-        return booked
+    def _next(self, method: str, state: Any, *what: Any) -> Any:
+        """The state after ``commit`` or ``update``."""
+        after = getattr(self.policy(), method)(state, *what)
+        if type(after) is not (kind := type(state)):
+            raise AssertionError(
+                f"{method} returned {shown(after)}; expected the state, a {kind.__name__} (is there a return?)"
+            )
+        return after
 
-    def _update(self, state: Any, feedback: Feedback) -> Any:
-        """Learn from feedback."""
-        learned = self.policy().update(state, feedback)
-        check_state(learned, state, "update")
-        return learned
+    def _book(self, state: Any, context: RoundContext, outcome: Outcome, selection: Selection) -> Any:
+        """The state after a round of which all is told."""
+        booked = self._next("commit", state, context, selection)
+        return self._next("update", booked, self._reveal(context, outcome, selection))
 
     def _reveal(self, context: RoundContext, outcome: Outcome, selection: Selection) -> Feedback:
         """What comes back; if the policy wants losses, with those of most clients, and of none every fifth round."""
@@ -170,7 +171,7 @@ class PolicyContract:
             selection = self._select(state if see is None else copy_state(state), context, outcome, seed=seed)
             if see is not None:
                 see(context, outcome, selection, state)
-            state = self._update(self._commit(state, context, selection), self._reveal(context, outcome, selection))
+            state = self._book(state, context, outcome, selection)
         return state
 
     # The contract.
@@ -195,7 +196,7 @@ class PolicyContract:
         context, outcome = self._draw(spec, 4, share=0.0)
         selection = self._select(state, context, outcome)
         require(selection.is_empty, f"links are {selection.links.tolist()} although no client is available")
-        state = self._update(self._commit(state, context, selection), self._reveal(context, outcome, selection))
+        state = self._book(state, context, outcome, selection)
         self._play(spec, state, range(5, 9))
 
     def test_fewer_available_than_places(self) -> None:
@@ -209,7 +210,7 @@ class PolicyContract:
             available[rows] = True
             context = dataclasses.replace(context, available=available)
             selection = self._select(state, context, outcome)
-            state = self._update(self._commit(state, context, selection), self._reveal(context, outcome, selection))
+            state = self._book(state, context, outcome, selection)
 
     def test_a_federation_of_one(self) -> None:
         """One client, one place."""
@@ -252,10 +253,8 @@ class PolicyContract:
         state = self._play(spec, self._init(spec), range(1, 11))
         context, outcome = self._draw(spec, 11)
         selection = self._select(state, context, outcome)
-        feedback, booked = (
-            self._reveal(context, outcome, selection),
-            policy.commit(copy_state(state), context, selection),
-        )
+        feedback = self._reveal(context, outcome, selection)
+        booked = policy.commit(copy_state(state), context, selection)
         for value in (0.0, 5e-324, 1.5, 1e308):
             odd = dataclasses.replace(context, features=np.full_like(context.features, value))
             told = dataclasses.replace(
@@ -386,9 +385,7 @@ class PolicyContract:
         spec, policy = self.spec(), self.policy()
         larger = dataclasses.replace(spec, num_clients=spec.num_clients + 5)
         state = self._play(spec, self._init(spec), range(1, 21))
-        known = {name: np.array(value) for name, value, _ in fields(state)}
-        fresh = {name: np.array(value) for name, value, _ in fields(self._init(larger, seed=1))}
-        start = {name: np.array(value) for name, value, _ in fields(self._init(spec, seed=1))}
+        known, fresh, start = map(frozen_pack, (state, self._init(larger, seed=1), self._init(spec, seed=1)))
         for name, _, axis in fields(state):
             require(
                 axis is not None or fresh[name].shape == start[name].shape,
@@ -441,17 +438,17 @@ class PolicyContract:
             rng = Streams(4).at("contract", number)
             context, outcome = self._draw(spec, number, share=0.7)
             selection = self._select(state, context, outcome)
-            state = self._commit(state, context, selection)
+            state = self._next("commit", state, context, selection)
             complete = self._reveal(context, outcome, selection)
             status = rng.choice(np.array(list(Status), np.uint8), complete.status.shape)
             silent = (status == Status.DROPPED) | (status == Status.FAILED)
             times_s = np.where(silent, np.nan, outcome.exchange_time_s[selection.links])
             feedback = dataclasses.replace(complete, status=status, exchange_time_s=times_s)
             fate = rng.integers(0, 4, status.shape)  # 0: now, 1: later, 2: much later, 3: never
-            state = self._update(state, feedback.rows(fate == 0))
+            state = self._next("update", state, feedback.rows(fate == 0))
             waiting += [feedback.rows(np.array([row])) for row in np.flatnonzero((fate == 1) | (fate == 2))]
             while waiting and rng.random() < 0.6:
-                state = self._update(state, waiting.pop(int(rng.integers(len(waiting)))))
+                state = self._next("update", state, waiting.pop(int(rng.integers(len(waiting)))))
             for name, array in pack(state).items():
                 require(not np.isnan(array.astype(np.float64)).any(), f"{name} holds NaN after round {number}")
 

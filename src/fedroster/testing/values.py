@@ -29,15 +29,6 @@ def same_arrays(left: Mapping[str, NDArray[Any]], right: Mapping[str, NDArray[An
     )
 
 
-def check_state(state: Any, before: Any, method: str) -> None:
-    """Check that a method returned a state of the right type."""
-    if type(state) is type(before):
-        return
-    raise AssertionError(
-        f"{method} returned {shown(state)}; expected the state, a {type(before).__name__} (is there a return?)"
-    )
-
-
 def check_fields(state: Any) -> None:
     """Check that a state is a dataclass of arrays and numbers."""
     require(
