@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from typing import Any, TypeAlias
 
@@ -253,7 +253,7 @@ class Feedback:
     features: FloatArray
     status: StatusArray
     exchange_time_s: FloatArray
-    server: IntArray | None = field(default=None)
+    server: IntArray | None = None
     loss: FloatArray | None = None
     squared_loss: FloatArray | None = None
     num_samples: FloatArray | None = None

@@ -171,29 +171,33 @@ class FlatNetwork(Parameters):
         return eta / math.log(2.0) if self.log_base == "2" else eta
 
     @property
+    def _classes(self) -> list[tuple[float, ...]]:
+        """Theta of each class."""
+        return list(zip(self.train_time_s, self.cold_start_s, 1.0 / self.spectral_efficiency, strict=True))
+
+    @property
+    def _largest_context(self) -> tuple[float, ...]:
+        return 1.0 / self.compute_share_min, 1.0, self.model_size_bit / self.bandwidth_min_hz
+
+    @property
     def feature_norm(self) -> float:
         """L: the largest norm of a context."""
-        return math.hypot(1.0 / self.compute_share_min, 1.0, self.model_size_bit / self.bandwidth_min_hz)
+        return math.hypot(*self._largest_context)
 
     @property
     def coefficient_norm(self) -> float:
         """S: the largest norm of a client's coefficients."""
-        classes = zip(self.train_time_s, self.cold_start_s, 1.0 / self.spectral_efficiency, strict=True)
-        return max(math.hypot(*theta) for theta in classes) * math.exp(self.drift)
+        return max(math.hypot(*theta) for theta in self._classes) * math.exp(self.drift)
 
     @property
     def max_expected_time_s(self) -> float:
         """K: the largest expected exchange time."""
-        classes = zip(self.train_time_s, self.cold_start_s, 1.0 / self.spectral_efficiency, strict=True)
-        context = (1.0 / self.compute_share_min, 1.0, self.model_size_bit / self.bandwidth_min_hz)
-        return max(float(np.dot(context, theta)) for theta in classes) * math.exp(self.drift)
+        largest_s = max(float(np.dot(self._largest_context, theta)) for theta in self._classes)
+        return largest_s * math.exp(self.drift)
 
     def init(self, *, rng: Generator) -> FlatState:
         """Every client is cold in round 1 (Choice A1)."""
-        classes = np.stack(
-            (np.asarray(self.train_time_s), np.asarray(self.cold_start_s), 1.0 / self.spectral_efficiency)
-        )
-        coefficients = np.ascontiguousarray(classes[:, self.client_class])
+        coefficients = np.ascontiguousarray(np.array(self._classes)[self.client_class].T)
         return FlatState(
             coefficients=coefficients, cold=np.ones(self.num_clients, np.bool_), phase=rng.random(self.num_clients)
         )
@@ -242,8 +246,7 @@ class FlatNetwork(Parameters):
         client = context.clients_of(links)
         group = self.client_class[client]
         work, cold, transfer = context.features[links].T
-        train_s = np.asarray(self.train_time_s)[group]
-        cold_s = np.asarray(self.cold_start_s)[group]
+        train_s, cold_s, _ = np.array(self._classes)[group].T
         times_s: FloatArray = work * train_s / 3.0 + cold * cold_s + transfer / self.spectral_efficiency[group]
         if self.drift > 0.0:
             times_s *= self._drifted(state.phase[client], context.round)

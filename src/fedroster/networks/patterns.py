@@ -8,14 +8,14 @@ A Markov chain for each client is :class:`~fedroster.networks.volatile.VolatileN
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
-from typing import Annotated, Literal
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
-from fedroster.core.parameters import Range, Share
+from fedroster.core.parameters import Share, ShareBelowOne
 from fedroster.core.problem import Outcome, RoundContext
 from fedroster.networks.flat import FlatNetwork, FlatState
 
@@ -78,7 +78,7 @@ class PatternedNetwork(FlatNetwork):
         "interleaved",
         "staircase",
     ] = "by-data"
-    strength: Annotated[float, Range(least=0.0, below=1.0)] = 0.5
+    strength: ShareBelowOne = 0.5
 
     @property
     def label(self) -> IntArray:
@@ -101,8 +101,7 @@ class PatternedNetwork(FlatNetwork):
             usual = (normal / normal.max()) ** -math.log1p(-self.strength)
         elif self.pattern != "y-cycle":
             usual = q[self.label]
-        known = {field.name: getattr(flat, field.name) for field in fields(flat)}
-        return PatternedState(**known, usual=usual)
+        return PatternedState(flat.coefficients, flat.cold, flat.phase, usual)
 
     def probability(self, usual: FloatArray, round: int) -> FloatArray:
         """Probability of each client to be there in a round, shape (clients,), in [0, 1]."""

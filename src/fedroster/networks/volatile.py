@@ -7,7 +7,7 @@ as Huang et al. draw them already.  Here clients leave, too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -67,8 +67,7 @@ class VolatileNetwork(FlatNetwork):
         flat = FlatNetwork.init(self, rng=rng)
         presence = rng.uniform(self.presence_min, self.presence_max, self.num_clients)
         there = rng.random(self.num_clients) < presence
-        known = {field.name: getattr(flat, field.name) for field in fields(flat)}
-        return VolatileState(**known, presence=presence, there=there)
+        return VolatileState(flat.coefficients, flat.cold, flat.phase, presence, there)
 
     def observe(self, state: FlatState, round: int, /, *, rng: Generator) -> tuple[RoundContext, Outcome]:
         """Draw one round for the whole fleet."""
