@@ -28,5 +28,6 @@ class SelectingDriver(SyncSimDriver):
         accepted, discarded, t_barrier = super()._apply_barrier(completions, t_start)
         times_s = {each["cid"]: each["duration"] for each in completions}
         late = [each["cid"] for each in discarded]
-        self.selector.observe(self.cohort.round, times_s=times_s, late=late, round_s=t_barrier - t_start)
+        # No round_s: the simulation knows how long late clients take before a server's clock could.
+        self.selector.observe(self.cohort.round, times_s=times_s, late=late)
         return accepted, discarded, t_barrier

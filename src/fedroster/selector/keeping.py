@@ -99,6 +99,22 @@ class Kept(Booking):
             snapshot=partial(state_of, self),
         )
 
+    def _unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any], settings: Settings) -> None:
+        """Take over what was kept."""
+        for book in self._books:
+            book.unpack(header, arrays)
+        self._follow(settings)
+        self._learner.rehearse(self._rounds.imagined())
+
+    def _note(self, noted: Noted) -> None:
+        self._commit(noted)
+
+    def _go_on(self, observers: Iterable[Observer], place: Any, changed: Mapping[str, Any]) -> None:
+        """See :func:`go_on`."""
+        self._observers = Observers(observers)
+        self._commit(self._began(place, **changed))
+        self._warn(is_quiet="rules" not in changed)
+
     def _warn(self, *, is_quiet: bool = False) -> None:
         """Warn of what the rules in force make impossible."""
         self._book.warn(self._beta, self._members, self._members.availability(), is_quiet=is_quiet)
@@ -182,10 +198,7 @@ def in_state(
         begun = made_with(replaced(settings, rules=RulesSaid()), header["num_features"])
         made: Any = kind
         selector: S = made(as_labelled(str(label), policy), **begun, clock=clock)
-        for book in selector._books:
-            book.unpack(header, arrays)
-        selector._follow(settings)
-        selector._learner.rehearse(selector._rounds.imagined())
+        selector._unpack(header, arrays, settings)
     except StateFileError:
         raise
     except (KeyError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError) as error:
@@ -241,7 +254,7 @@ def note(
     """Keep a number of some clients beside a selector; see :class:`~fedroster.folder.events.Noted`."""
     with selector._calls:
         slots = (int(slot) for slot in selector._members.known_slots(numbers))
-        selector._commit(Noted(name, dict(zip(slots, numbers.values(), strict=True)), of_all, is_synced))
+        selector._note(Noted(name, dict(zip(slots, numbers.values(), strict=True)), of_all, is_synced))
 
 
 def noted(selector: Kept, name: str) -> tuple[int, dict[ClientId, float]]:
@@ -331,9 +344,7 @@ def _catch_up(selector: Kept, place: Any, asked: RulesSaid) -> None:
 
 def go_on(selector: S, observers: Iterable[Observer], place: Any, changed: Mapping[str, Any]) -> S:
     """Let a selector that was read go on under observers, from the record's place, with settings that changed."""
-    selector._observers = Observers(observers)
-    selector._commit(selector._began(place, **changed))
-    selector._warn(is_quiet="rules" not in changed)
+    selector._go_on(observers, place, changed)
     return selector
 
 

@@ -235,7 +235,7 @@ def test_trials_that_stop_leave_checkpoints_and_go_on(tmp_path):
 
 
 def test_a_comparison_says_that_the_time_is_up(tmp_path):
-    with pytest.raises(PausedError, match="0 of 1 runs are done"):
+    with pytest.raises(PausedError, match="0 of 1 runs in rbcs-f/table-1 are done"):
         compare(["random"], rounds=3, seeds=1, task=TASK, folder=tmp_path, conditions=Conditions(stop_at=0.0))
     assert not (tmp_path / "report.html").exists()
 
