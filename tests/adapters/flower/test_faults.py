@@ -235,7 +235,7 @@ def test_what_a_node_says_of_its_failure_is_one_line_of_the_log(caplog):
 
     fake._later = raising
     play(grid, fake)
-    assert reports[0].reasons["n01"].startswith("?[31mTraceback round 9: 2 of 2 updates used xxx")
+    assert reports[0].reasons["n01"].startswith(r"\x1b[31mTraceback round 9: 2 of 2 updates used xxx")
     assert reports[0].reasons["n01"].endswith("xxx at last")
     assert len(reports[0].reasons["n01"]) < 220
     assert all("\n" not in record.getMessage() for record in caplog.records)
