@@ -6,11 +6,13 @@ import contextlib
 import json
 import os
 import random
-import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
+
+import psutil
 
 from chaos.rows import Row, time_is_up
 
@@ -18,6 +20,8 @@ _HOME = Path(__file__).parents[2]
 _KILLS = 3
 _LIMIT_S = 240.0
 _ROUNDS = 12
+_ITERATIONS = 40
+_MARK = "FEDROSTER_CHAOS_LIFE"  # in the environment of all processes of a life
 _FLARE = f"""
 import run
 from nvflare.recipe import SimEnv
@@ -53,51 +57,81 @@ def run(size: float, seed: int) -> list[Row]:
     return [row.done() for row in rows]
 
 
-def _lives(row: Row, command: list[str], where: Path, rng: random.Random, begun: Path) -> tuple[int, str]:
-    """Start a command, kill its whole session at any moment after ``begun`` is there, and let the last life end.
+def _end(mark: str) -> None:
+    """Kill all processes that a life has started, also those that made a session of their own, as FLARE's do."""
+    found = True
+    while found:
+        found = False
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.status() != psutil.STATUS_ZOMBIE and process.environ().get(_MARK) == mark:
+                    process.kill()
+                    found = True
+
+
+def _lives(
+    row: Row, command: list[str], where: Path, done: Callable[[], int], pauses: Iterable[int], rng: random.Random
+) -> tuple[int, str]:
+    """Start a command again and again; kill each life some time inside a round, and let the last one end.
+
+    Args:
+        row: What goes wrong is booked there.
+        command: What each life runs.
+        where: Its folder.
+        done: How many rounds are over; it is asked every millisecond.
+        pauses: A life is killed in the round after this many of its own.
+        rng: Draws when in that round.
 
     Returns:
         How often it was killed, and what the last life said.
     """
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(_HOME / "src"), str(where)])}
     kills = 0
-    for life in range(_KILLS + 1):
+    for pause in (*pauses, None):
+        mark = f"{where} {kills} {rng.random()}"
+        env = os.environ | {"PYTHONPATH": os.pathsep.join([str(_HOME / "src"), str(where)]), _MARK: mark}
         with tempfile.TemporaryFile("w+") as said:
-            child = subprocess.Popen(
-                command, cwd=where, env=env, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
-            )
-            deadline = time.monotonic() + _LIMIT_S
-            while child.poll() is None and not begun.exists() and time.monotonic() < deadline:
-                time.sleep(0.01)
-            left_s = rng.uniform(0.0, 3.0) if life < _KILLS else _LIMIT_S
-            try:
-                code = child.wait(left_s)
-            except subprocess.TimeoutExpired:
-                code = None
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
+            child = subprocess.Popen(command, cwd=where, env=env, stdout=said, stderr=subprocess.STDOUT)
+            deadline, begin, took_s, before = time.monotonic() + _LIMIT_S, time.monotonic(), 0.0, done()
+            seen = before
+            while child.poll() is None and time.monotonic() < deadline and (pause is None or seen < before + pause):
+                time.sleep(0.001)
+                if (now := done()) > seen:
+                    seen, took_s, begin = now, time.monotonic() - begin, time.monotonic()
+            if pause is not None:
+                time.sleep(rng.uniform(0.0, took_s if pause > 1 else 0.5))
+            code = child.poll()
+            _end(mark)
             child.wait()
             said.seek(0)
             told = said.read()
         if code == 0:
             return kills, told
-        if code is not None or life >= _KILLS:
-            row.fault(f"life {life + 1} ended with {code}: {told[-150:]}".replace("\n", " / "))
+        if code is not None or pause is None or seen < before + pause:
+            row.fault(f"life {kills + 1} ended with {code}: {told[-150:]}".replace("\n", " / "))
             return kills, ""
         kills += 1
     return kills, ""
 
 
+def _rounds(path: Path) -> list[int]:
+    """Numbers of the rounds of an example's log; a last line that is being written is left out."""
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [json.loads(line)["round"] for line in lines if line.endswith("\n")]
+
+
 def _flare(row: Row, python: Path, out: Path, rng: random.Random) -> int:
     """Rounds are numbered on, no site trains that was not chosen, and the record verifies."""
-    script = _FLARE.replace("OUT", str(out))
-    kills, said = _lives(row, [str(python), "-c", script], _HOME / "examples" / "nvflare", rng, out / "rounds.jsonl")
+    script, log = _FLARE.replace("OUT", str(out)), out / "rounds.jsonl"
+    pauses = [rng.randint(1, 3) for _ in range(_KILLS)]
+    kills, said = _lives(
+        row, [str(python), "-c", script], _HOME / "examples" / "nvflare", lambda: len(_rounds(log)), pauses, rng
+    )
     if not said:
         return kills
-    lines = (out / "rounds.jsonl").read_text().splitlines()
-    numbers = [json.loads(line)["round"] for line in lines if line.endswith("}")]
-    if sorted(set(numbers)) != list(range(1, _ROUNDS + 1)):
-        row.lose(1, f"rounds {numbers}; expected 1 to {_ROUNDS}")
+    numbers = _rounds(log)
+    # The round in which a life ended is played by the next one, and may be written by both.
+    if sorted(set(numbers)) != list(range(1, _ROUNDS + 1)) or numbers != sorted(numbers):
+        row.lose(1, f"rounds {numbers}; expected 1 to {_ROUNDS}, in order")
     if "was not chosen" in said:
         row.fault(f"a site trained that was not chosen: {said[-200:]}".replace("\n", " / "))
     command = [str(python), "-m", "fedroster", "log", "verify", str(out / "record")]
@@ -113,10 +147,27 @@ def _pfl(row: Row, python: Path, out: Path, rng: random.Random) -> int:
     """As many iterations, and the same accuracy and counts, as a training that never stopped."""
 
     def command(folder: str) -> list[str]:
-        return [str(python), "examples/pfl/digits.py", "floor", "--rounds", "40", "--out", str(out / folder)]
+        return [
+            str(python),
+            "examples/pfl/digits.py",
+            "floor",
+            "--rounds",
+            str(_ITERATIONS),
+            "--out",
+            str(out / folder),
+        ]
 
-    _, whole = _lives(row, command("whole"), _HOME, random.Random(), out / "never")
-    kills, said = _lives(row, command("killed"), _HOME, rng, out / "killed" / "floor" / "checkpoint")
+    kept = out / "killed" / "floor"
+
+    def done() -> int:
+        """The newest snapshot's number, which begins with 0; none while a snapshot takes another one's place."""
+        numbers = [-1]
+        with contextlib.suppress(FileNotFoundError):
+            numbers += [int(path.stem.rsplit("-", 1)[1]) for path in kept.glob("*/*/fedroster-network-*.npz")]
+        return 1 + max(numbers)
+
+    _, whole = _lives(row, command("whole"), _HOME, lambda: 0, (), rng)
+    kills, said = _lives(row, command("killed"), _HOME, done, [rng.randint(1, 10) for _ in range(_KILLS)], rng)
     last = [text.strip().splitlines()[-1:] for text in (whole, said)]
     if last[0] != last[1]:
         row.lose(1, f"ends with {last[1]}; expected {last[0]}")
