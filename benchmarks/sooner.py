@@ -4,8 +4,8 @@
 registered runs, and ``... judge`` tests the registered claims, once, when all runs are there.  Each goes on where it
 was stopped.  What is claimed, of what, and by which test stands in ``results/sooner/registry.json``, which was
 committed before the first run; every row carries its digest.  ``... tune wider`` and so on do the same for another
-family: ``wider``, ``harder``, ``images``, and two whose steps are fixed, ``methods`` and ``weights``.  Needs
-Fashion-MNIST, and CIFAR-10 for ``images``, in ``FEDROSTER_DATA``.
+family: ``wider``, ``harder``, ``images``, ``half``, which goes on to equal time, and two whose steps are fixed,
+``methods`` and ``weights``.  Needs Fashion-MNIST, and CIFAR-10 for ``images``, in ``FEDROSTER_DATA``.
 """
 
 from __future__ import annotations
@@ -171,14 +171,28 @@ def network_of(entry: Mapping[str, Any], *, everybody: bool = False) -> AnyEnvir
     return make_scenario(entry["scenario"], {**entry["settings"], "cohort_size": str(network.spec.num_clients)})
 
 
+def a_round_of(family: Family, world: str, way: str) -> int:
+    """Fillings that stand for a round: one for each place, where places are free."""
+    return network_of(family.world(world)).spec.cohort_size if family.registry["ways"][way]["places"] else 1
+
+
+def counted(family: Family, world: str, way: str, *, tuning: bool) -> int:
+    """Rounds or fillings after which all ways of a world have given as many updates."""
+    half = 2 if "full" in family.registry["ways"][way] else 1
+    rounds: int = family.world(world)["tuning_rounds" if tuning else "rounds"] // half
+    return rounds * a_round_of(family, world, way)
+
+
 def course(
     family: Family, world: str, coupling: float, way: str, seed: int, steps: Steps, *, tuning: bool
 ) -> Iterator[FederatedRound]:
-    """A run of a way: its rounds or fillings."""
+    """A run of a way: its rounds or fillings, and where equal time is a measure too, those that follow."""
     entry, spec, knob = family.world(world), family.registry["ways"][way], steps.get("knob", 0.0)
     network, held = network_of(entry, everybody="full" in spec), data(entry["dataset"], entry["tests"])
-    rounds = entry["tuning_rounds" if tuning else "rounds"] // (2 if "full" in spec else 1)
-    a_round = network.spec.cohort_size if spec["places"] else 1  # fillings
+    rounds = counted(family, world, way, tuning=tuning)
+    if not tuning:
+        rounds *= entry.get("beyond", 1)
+    a_round = a_round_of(family, world, way)
     policy = make_policy(spec["policy"].format(beta=entry["beta"], knob=knob))
     memory: dict[str, Any] = {
         name: knob if value == "knob" else value for name, value in (spec["memory"] or {}).items()
@@ -199,7 +213,7 @@ def course(
         policy,
         network,
         trainer,
-        rounds=rounds * a_round,
+        rounds=rounds,
         seed=seed,
         evaluate_every=family.registry["test_every_rounds"] * a_round,
         memory=UpdateMemory(**memory) if memory else None,
@@ -216,22 +230,35 @@ def smoothed(accuracy: list[float]) -> FloatArray:
 def play(
     family: Family, world: str, coupling: float, way: str, seed: int, steps: Steps, *, tuning: bool
 ) -> dict[str, Any]:
-    """One run, as a row; in tuning it ends when the target is reached."""
+    """One run, as a row; in tuning it ends when the target is reached.
+
+    All is measured at equal updates, but the accuracies at the registered times, for which the run goes on.
+    """
     entry, full = family.world(world), family.registry["ways"][way].get("full")
     targets, chosen = entry["targets"], np.zeros(network_of(entry).spec.num_clients)
-    clock, accuracy, last, answers = [], [], None, 0
+    times_s = () if tuning else entry.get("times_s", ())
+    clock, accuracy, last, answers, tests = [], [], None, 0, 0
+    equal = counted(family, world, way, tuning=tuning)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FairnessWarning)
-        for last in course(family, world, coupling, way, seed, steps, tuning=tuning):
-            chosen[last.round.selection.links] += 1
-            answers += int(np.count_nonzero(last.round.feedback.status == 0))
-            if math.isfinite(last.accuracy):
-                clock.append(last.elapsed_s)
-                accuracy.append(last.accuracy)
-                if tuning and not full and smoothed(accuracy)[-1] >= targets[0]:
-                    break
+        for count, now in enumerate(course(family, world, coupling, way, seed, steps, tuning=tuning), 1):
+            if math.isfinite(now.accuracy):
+                clock.append(now.elapsed_s)
+                accuracy.append(now.accuracy)
+            if count <= equal:
+                last, tests = now, len(accuracy)
+                chosen[now.round.selection.links] += 1
+                answers += int(np.count_nonzero(now.round.feedback.status == 0))
+            if count >= equal and now.elapsed_s >= max(times_s, default=0.0):
+                break
+            if tuning and not full and math.isfinite(now.accuracy) and smoothed(accuracy)[-1] >= targets[0]:
+                break
     assert last is not None
     mean = smoothed(accuracy)
+    then = {f"at_{each}_s": mean[np.searchsorted(clock, each, side="right") - 1] for each in times_s}
+    if times_s and now.elapsed_s < max(times_s):
+        raise ValueError(f"{way} ended at {now.elapsed_s:.0f} s; expected {max(times_s)} s, so a greater 'beyond'")
+    clock, accuracy, mean = clock[:tests], accuracy[:tests], mean[:tests]
     reached = [next((at for at, value in zip(clock, mean, strict=True) if value >= t), math.inf) for t in targets]
     (partition, slow), held = divided(family, world, coupling, seed), data(entry["dataset"], entry["tests"])
     right = logits_of(entry, last.parameters).argmax(axis=1) == held.test_y
@@ -246,6 +273,7 @@ def play(
     named |= {name: steps.get(name, 0.0) for name in family.settings}
     if "least_served" in family.registry.get("measured", ()):
         row["least_served"] = least_served
+    row |= then
     return named | {name: f"{value:.6g}" for name, value in row.items()} | {"registry": family.digest}
 
 
@@ -331,15 +359,17 @@ def cost(sides: Sequence[FloatArray | None], chains: Sequence[Chain]) -> str:
 
 def medians(found: Mapping[tuple[str, float, str], Mapping[int, Mapping[str, str]]]) -> str:
     """What the ways of each world came to, medians over seeds, as Markdown."""
-    lines = ["| world | coupling | way | target, s | reached by | final, % | slowest quarter, % | sway | least share |"]
-    lines.append("| --- " * 9 + "|")
+    at = [name for name in next(iter(next(iter(found.values())).values())) if name.startswith("at_")]
+    heads = ["world", "coupling", "way", "target, s", "reached by", "final, %", "slowest quarter, %", "sway"]
+    heads += ["least share", *(f"{name[3:-2]} s, %" for name in at)]
+    lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     for where, rows in found.items():
-        of = {name: np.array([float(row[name]) for row in rows.values()]) for name in MEASURED}
+        of = {name: np.array([float(row[name]) for row in rows.values()]) for name in (*MEASURED, *at)}
         reached = f"{np.median(of['target_s']):.0f} | {np.isfinite(of['target_s']).sum()} of {len(rows)}"
         points = " | ".join(f"{100 * np.median(of[name]):.1f}" for name in ("final", "slowest_quarter", "sway"))
-        lines.append(
-            f"| {where[0]} | {where[1]} | {where[2]} | {reached} | {points} | {np.median(of['least_share']):.2f} |"
-        )
+        cells = [*map(str, where), reached, points, f"{np.median(of['least_share']):.2f}"]
+        cells += [f"{100 * np.median(of[name]):.1f}" for name in at]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -366,7 +396,7 @@ def judge(family: Family) -> None:
         if not all(sides):  # a claim is tested where both ways were played
             continue
         mine, theirs = (np.array([float(side[seed][of]) for seed in seeds]) for side in sides)
-        if of in ("final", "slowest_quarter"):
+        if of in ("final", "slowest_quarter") or of.startswith("at_"):
             effect = 100 * (theirs - mine)
             both = [bound - effect, effect - bound]
         else:
