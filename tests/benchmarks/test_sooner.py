@@ -61,7 +61,7 @@ def test_equal_time_goes_on_and_leaves_what_is_measured_at_equal_updates() -> No
     for way in ("rounds, FLOOR, memory", "places, by speed, memory"):
         whole, more = (sooner.play(each, "digits", 0.9, way, 3, steps, tuning=False) for each in (short, timed))
         assert {name: more[name] for name in sooner.MEASURED} == {name: whole[name] for name in sooner.MEASURED}
-        assert 0.0 < more["at_40_s"] < more["at_150_s"] < 1.0
+        assert 0.0 < float(more["at_40_s"]) < float(more["at_150_s"]) < 1.0
     soon = {**digits, "times_s": [100_000]}
     with pytest.raises(ValueError, match="expected 100000 s, so a greater 'beyond'"):
         sooner.play(
