@@ -52,20 +52,17 @@ def test_the_page_names_what_is_undecided() -> None:
 
 def test_equal_time_goes_on_and_leaves_what_is_measured_at_equal_updates() -> None:
     family = sooner.Family.read("wider")
-    digits = {**family.registry["worlds"]["digits"], "rounds": 10}
-    short = replace(family, registry={**family.registry, "worlds": {"digits": digits}})
-    timed = replace(
-        family, registry={**family.registry, "worlds": {"digits": {**digits, "times_s": [40, 150], "beyond": 4}}}
-    )
     steps = {"rate": 0.2, "size": 1.0, "buffer": 1, "discount": 0.0, "knob": 0.0}
+
+    def played(way: str, **more: object) -> dict[str, str]:
+        digits = {**family.registry["worlds"]["digits"], "rounds": 10, **more}
+        short = replace(family, registry={**family.registry, "worlds": {"digits": digits}})
+        return sooner.play(short, "digits", 0.9, way, 3, steps, tuning=False)
+
     for way in ("rounds, FLOOR, memory", "places, by speed, memory"):
-        whole, more = (sooner.play(each, "digits", 0.9, way, 3, steps, tuning=False) for each in (short, timed))
+        whole, more = played(way), played(way, times_s=[100, 300], beyond=8)
         assert {name: more[name] for name in sooner.MEASURED} == {name: whole[name] for name in sooner.MEASURED}
-        assert 0.0 < float(more["at_40_s"]) < float(more["at_150_s"]) < 1.0
-    soon = {**digits, "times_s": [100_000]}
-    with pytest.raises(ValueError, match="expected 100000 s, so a greater 'beyond'"):
-        sooner.play(
-            replace(family, registry={**family.registry, "worlds": {"digits": soon}}),
-            *("digits", 0.9, way, 3, steps),
-            tuning=False,
-        )
+        assert 0.0 < float(more["at_100_s"]) < float(more["at_300_s"]) < 1.0
+        for outside_s in (1, 100_000):
+            with pytest.raises(ValueError, match=f"expected {outside_s} s in it"):
+                played(way, times_s=[outside_s])
