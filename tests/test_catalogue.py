@@ -141,6 +141,8 @@ def test_bad_values(text, said):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda: make_scenario("cocs/mnist:budget=7"), "Did you mean 'cocs/mnist' with --set budget=7"),
+        (lambda: make_policy("no_such_package.Mine"), "PYTHONPATH"),
         (lambda: make_policy("rbcsf:V=20"), "unknown policy 'rbcsf'. Did you mean 'rbcs-f'"),
         (lambda: make_policy(""), "unknown policy ''"),
         (lambda: make_policy("rbcs-f:betta=0.1"), "'beta'"),

@@ -352,7 +352,8 @@ def _outside(path: str) -> Entry:
         entry = Entry(getattr(importlib.import_module(module), name), path, path)
         entry.parameters()
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise UnknownNameError(f"policy {path!r} cannot be imported ({error})") from error
+        where = "; Python looks in the folders of PYTHONPATH" if isinstance(error, ModuleNotFoundError) else ""
+        raise UnknownNameError(f"policy {path!r} cannot be imported ({error}{where})") from error
     return entry
 
 
@@ -423,6 +424,9 @@ _LONGEST_LABEL = 10_000
 
 def find_scenario(text: str) -> Entry:
     """Return the entry of a scenario by its name."""
+    known, colon, settings = text.partition(":")
+    if colon and known in scenarios():
+        raise UnknownNameError(f"unknown scenario {text!r}. Did you mean {known!r} with --set {settings}?")
     return _find("scenario", text, scenarios())
 
 

@@ -109,12 +109,6 @@ class Kept(Booking):
     def _note(self, noted: Noted) -> None:
         self._commit(noted)
 
-    def _go_on(self, observers: Iterable[Observer], place: Any, changed: Mapping[str, Any]) -> None:
-        """See :func:`go_on`."""
-        self._observers = Observers(observers)
-        self._commit(self._began(place, **changed))
-        self._warn(is_quiet="rules" not in changed)
-
     def _warn(self, *, is_quiet: bool = False) -> None:
         """Warn of what the rules in force make impossible."""
         self._book.warn(self._beta, self._members, self._members.availability(), is_quiet=is_quiet)
@@ -344,7 +338,9 @@ def _catch_up(selector: Kept, place: Any, asked: RulesSaid) -> None:
 
 def go_on(selector: S, observers: Iterable[Observer], place: Any, changed: Mapping[str, Any]) -> S:
     """Let a selector that was read go on under observers, from the record's place, with settings that changed."""
-    selector._go_on(observers, place, changed)
+    selector._observers = Observers(observers)
+    selector._commit(selector._began(place, **changed))
+    selector._warn(is_quiet="rules" not in changed)
     return selector
 
 
