@@ -81,11 +81,11 @@ def test_no_cell_or_title_is_markup_or_forges_a_line(monkeypatch):
 
 
 def test_a_long_job_says_how_long_it_takes(monkeypatch, capsys):
-    now = iter([0.0, 1.0, 20.0, 40.0])
+    now = iter([0.0, 1.0, 16.0, 20.0, 40.0])
     monkeypatch.setattr(terminal.time, "monotonic", lambda: next(now))
     said = []
     monkeypatch.setattr(terminal, "remark", said.append)
     with terminal.progress("training") as advance:
-        for done in (0.1, 1.0, 2.0):
+        for done in (0.0001, 0.001, 1.0, 2.0):  # a first run that compiles says nothing of the others
             advance(done, 100.0)
     assert said == ["this takes about 33 minutes more"]

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from fedroster.lab.compare.tables import Measure
 
 
-_FIRST_S = 15.0  # of a job, before anything is said of how long it takes
 WIDE = (0, 2, 0, 0)
 """Padding of tables that are mostly text."""
 
@@ -176,10 +175,10 @@ def progress(what: str, *, of_bytes: bool = False) -> Iterator[Callable[..., Non
         bar.start()
         bar.update(task, completed=done, total=total, description=f"{what} {words}".rstrip())
         spent_s = time.monotonic() - begun
-        if not is_said and total and done and spent_s > _FIRST_S:
+        if not is_said and total and done >= total / 100 and spent_s > 15.0:  # a first run may compile
             is_said, left_s = True, spent_s * (total - done) / done
-            if left_s > 10.0 * _FIRST_S:
-                remark(f"this takes about {counted(math.ceil(left_s / 60.0), 'minute')} more")
+            if left_s > 150.0:
+                remark(f"this takes about {counted(round(left_s / 60.0), 'minute')} more")
 
     try:
         yield advance
