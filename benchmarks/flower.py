@@ -172,8 +172,8 @@ def selecting(num_nodes: int = 10_000, cohort_size: int = 100, repeats: int = 15
     now = time.monotonic()
     for node_id in fake.ids:
         context = NodeContext(f"n{node_id}", float(rng.uniform(0.1, 1.0)), float(rng.uniform(1e6, 1e8)))
-        grid._book._by_id[node_id] = Node(node_id, context, now)
-        grid._book._id_of[context.name] = node_id
+        grid._roster._by_id[node_id] = Node(node_id, context, now)
+        grid._roster._id_of[context.name] = node_id
     took = []
     for _ in range(repeats):
         started = time.perf_counter()

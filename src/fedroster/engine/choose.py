@@ -83,7 +83,7 @@ class Choice:
 
     Attributes:
         round: Its number.
-        clients: Names of the chosen nodes.
+        clients: The engine's id of each chosen node, by its name; 0 where it is not known.
         edges: Edge server of each, where there are any.
         predicted_s: How long the policy expects them to take, seconds; NaN when it believes nothing about times.
         is_resumed: Whether it had been chosen before the server was restarted.
@@ -91,8 +91,8 @@ class Choice:
     """
 
     round: int
-    clients: tuple[str, ...]
+    clients: Mapping[str, int]
     edges: Mapping[str, str] = field(default_factory=dict)
-    predicted_s: float = math.nan
+    predicted_s: float = field(default=math.nan, compare=False)
     is_resumed: bool = False
     weights: Mapping[str, float] | None = None

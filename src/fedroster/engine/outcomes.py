@@ -12,10 +12,11 @@ from fedroster.core.problem import Status
 from fedroster.core.protocols import wants_losses
 from fedroster.engine.choose import Choice
 from fedroster.engine.losses import Losses
-from fedroster.engine.rules import Ending
+from fedroster.engine.rules import Ending, RoundRules
 from fedroster.selector import ClientId, Selector
 
 LEAST_TIME_S = 1e-6
+_NEVER = Ending(RoundRules(), 0, 0.0, math.inf, math.inf)
 _BEGIN, _END = 80, 120  # letters of a long reason: how it begins, and its last line, which says most
 
 
@@ -110,7 +111,7 @@ class OpenRound:
         num_connected: Clients that were connected.
         num_available: Clients that could be chosen.
         select_s: Time to gather clients and to choose, seconds.
-        ending: When it ends; None before its messages are out.
+        ending: When it ends: never, as long as its messages are not out.
         waiting: Clients that have not answered.
         outcomes: How the other exchanges ended.
         usable: Replies that can be used; when the round is over, those that count, fastest first.
@@ -126,7 +127,7 @@ class OpenRound:
     num_connected: int
     num_available: int
     select_s: float
-    ending: Ending | None = None
+    ending: Ending = _NEVER
     waiting: set[str] = field(default_factory=set)
     outcomes: Outcomes = field(default_factory=Outcomes)
     usable: list[Reply] = field(default_factory=list)
@@ -140,4 +141,4 @@ class OpenRound:
     @property
     def sent_s(self) -> float:
         """When its messages were out, seconds of the rounds' clock; 0 before."""
-        return 0.0 if self.ending is None else self.ending.sent_s
+        return self.ending.sent_s

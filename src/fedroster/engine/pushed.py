@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
@@ -16,7 +15,7 @@ from fedroster.engine.choose import Choice, Clients, Node
 from fedroster.engine.losses import LossMetrics, LossReader
 from fedroster.engine.outcomes import LEAST_TIME_S, OpenRound, Outcomes, Reply, shown
 from fedroster.engine.rounds import Rounds
-from fedroster.engine.rules import AllRefusedError, Ending, NoNodesError, RoundRules
+from fedroster.engine.rules import AllRefusedError, Ending, NoNodesError
 from fedroster.selector import Selector
 
 _MINUTE_S = 60.0
@@ -39,10 +38,8 @@ class PushedRounds:
     def __init__(
         self,
         rounds: Rounds,
-        rules: RoundRules,
         *,
         losses: LossMetrics | None = None,
-        log: logging.Logger,
         now: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] | None = None,
     ) -> None:
@@ -50,16 +47,13 @@ class PushedRounds:
 
         Args:
             rounds: Choose, save and report.
-            rules: When rounds end.
             losses: Where replies hold losses; None for the usual names.
-            log: Where late replies are logged.
             now: The clock; :meth:`wait` needs this machine's.
             pause: Waits for clients, for as many seconds at most; None where replies and clients come on other threads.
         """
         self.rounds, self._now = rounds, now
         self._pause = self._wait_on_lock if pause is None else pause
-        self._rules = rules
-        self._log = log
+        self._rules, self._log = rounds.rules, rounds.log
         self._losses = LossReader(LossMetrics() if losses is None else losses)
         self.lock = threading.Condition(threading.RLock())
         self._stragglers: dict[str, OpenRound] = {}
@@ -75,7 +69,7 @@ class PushedRounds:
         """Clients whose late replies are awaited; gives up on those that take too long."""
         with self.lock:
             for name, round_ in list(self._stragglers.items()):
-                if round_.ending is not None and self._now() >= round_.ending.given_up_s:
+                if self._now() >= round_.ending.given_up_s:
                     self._log.warning(
                         "%s has not answered in round %d and is given up", plain(name), round_.choice.round
                     )
@@ -159,7 +153,7 @@ class PushedRounds:
             again = []
             for name, (number, _) in awaited.items():
                 if name in here:
-                    choice = Choice(number, (name,), is_resumed=True)
+                    choice = Choice(number, {name: ids[name]}, is_resumed=True)
                     again.append(OpenRound(choice, clients.num_connected, len(here), 0.0))
                 else:
                     self.rounds.miss(number, [name])
@@ -223,7 +217,7 @@ class PushedRounds:
             Whether it counts.
         """
         with self.lock:
-            if not self._is_awaited(round_, name) or round_.ending is None:
+            if not self._is_awaited(round_, name):
                 return False
             if wrong is not None:
                 self._warn_of_refused(round_, name, wrong)
@@ -286,8 +280,6 @@ class PushedRounds:
         """Whether a round has ended by its rules, or all of its clients have answered."""
         with self.lock:
             now_s, ending = self._now(), round_.ending
-            if ending is None:
-                return False
             self._say_who_is_waited_for(round_, now_s - ending.sent_s)
             return not round_.waiting or now_s >= ending.until_s or ending.is_over(len(round_.usable), now_s)
 
@@ -306,7 +298,7 @@ class PushedRounds:
 
     def evaluated(self, num_asked: int, num_answered: int, took_s: float) -> None:
         """Log how long an evaluation took, with one hint if that is longer than training."""
-        number, trained_s = self.rounds.current.number, self._last_round_s
+        number, trained_s = self.rounds.current.round, self._last_round_s
         self._log.info("round %d: evaluated by %d of %d clients in %.1f s", number, num_answered, num_asked, took_s)
         if took_s > trained_s and not self._hinted:
             self._hinted = True
@@ -332,7 +324,7 @@ class PushedRounds:
     def _look_s(self, round_: OpenRound) -> float:
         """Time until the next look: the deadline is not passed over."""
         now_s, ending = time.monotonic(), round_.ending
-        moments = [] if ending is None else [ending.until_s, ending.sent_s + ending.rules.deadline_s]
+        moments = [ending.until_s, ending.sent_s + ending.rules.deadline_s]
         return min([_LOOK_S, *(moment - now_s for moment in moments if now_s < moment < math.inf)])
 
     def close(
@@ -365,7 +357,7 @@ class PushedRounds:
                     outcomes.refused.add(name)
                     outcomes.failed(name, reason)
             rest = [reply for reply in round_.usable if reply.name not in wrong]
-            if wrong and round_.ending is not None:
+            if wrong:
                 for reply, counts in zip(rest, round_.ending.counts([each.time_s for each in rest]), strict=True):
                     outcomes.status[reply.name] = Status.COMPLETED if counts else Status.LATE
             round_.usable = [reply for reply in rest if outcomes.status[reply.name] is Status.COMPLETED]
@@ -409,8 +401,8 @@ class Resumed:
     @property
     def round(self) -> int:
         """Rounds that are done, before a restart, too; a loop that goes on after one begins here."""
-        current = self._desk.rounds.current
-        return current.number if current.is_done else current.number - 1
+        rounds = self._desk.rounds
+        return rounds.current.round - (not rounds.is_done)
 
     def release(self) -> None:
         """Let another process have the run's folder, before this one ends."""
@@ -421,6 +413,8 @@ def _split(round_: OpenRound) -> list[OpenRound]:
     """A round for each of a round's clients, in which a weight counts for as many places as were filled together."""
     choice = round_.choice
     count = len(choice.clients)
-    weights = None if choice.weights is None else {name: count * weight for name, weight in choice.weights.items()}
-    alone = (replace(choice, clients=(name,), weights=weights) for name in choice.clients)
+    weights = choice.weights
+    if weights is not None:
+        weights = {name: count * weight for name, weight in weights.items()}
+    alone = (replace(choice, clients={name: choice.clients[name]}, weights=weights) for name in choice.clients)
     return [OpenRound(each, round_.num_connected, round_.num_available, round_.select_s) for each in alone]

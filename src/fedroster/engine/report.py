@@ -181,7 +181,7 @@ def report_of(selector: Selector, round_: OpenRound, *, capped_before: int, sway
     choice, outcomes, capped = round_.choice, round_.outcomes, np.array([*selector.participation("capped").values()])
     return RoundReport(
         round=choice.round,
-        clients=choice.clients,
+        clients=tuple(choice.clients),
         num_connected=round_.num_connected,
         num_available=round_.num_available,
         status=dict(outcomes.status),
@@ -259,7 +259,7 @@ class _Open:
         if clients and event.servers is None:
             named = cast("tuple[ClientId, ...]", clients)
             predicted_s = float(np.max([*selector.expected_times_s(event.features, clients=named).values()]))
-        choice = Choice(event.round, tuple(map(str, clients)), predicted_s=predicted_s)
+        choice = Choice(event.round, dict.fromkeys(map(str, clients), 0), predicted_s=predicted_s)
         there = event.seen
         num_there = int(np.count_nonzero(there))
         num_free = num_there

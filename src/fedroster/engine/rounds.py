@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,25 +38,6 @@ _FILLINGS = 10**6
 _ROUND, _EDGES, _BANDWIDTH, _SETTLED, _WEIGHTS = "round", "edges", "bandwidth_bps", "settled", "weights"
 
 
-@dataclass(slots=True)
-class BegunRound:
-    """The round that was begun last.
-
-    Attributes:
-        number: The selector's round number; 0 before the first.
-        clients: The engine's id of each chosen node, by its name; 0 where it is not known.
-        is_done: Whether training has gone on since: the round's aggregation is through.
-        edges: Edge server of each chosen node, where there are any.
-        weights: How much the update of each counts; None for weights by samples.
-    """
-
-    number: int = 0
-    clients: dict[str, int] = field(default_factory=dict)
-    is_done: bool = True
-    edges: dict[str, str] = field(default_factory=dict)
-    weights: Mapping[str, float] | None = None
-
-
 class Rounds:
     """A selector, the folder that keeps it, and what is reported of each round.
 
@@ -65,9 +46,12 @@ class Rounds:
 
     Attributes:
         selector: The selector, resumed if there was a saved one; its clients are the nodes' names.
-        current: The round that was begun last.
+        current: The round that was begun last; its number is 0 before the first.
+        is_done: Whether training has gone on since: its aggregation is through.
         bandwidth_bps: Bandwidths that the server has measured, by the node's name, bit/s.
         is_resuming: Whether the saved round was interrupted and is not played yet.
+        rules: When rounds end, and the longest time that is learned.
+        log: Where rounds are logged.
     """
 
     def __init__(
@@ -105,11 +89,11 @@ class Rounds:
         refuse_unseen(selector.policy)
         if not weighs:
             refuse_weights(selector.policy, "this engine averages updates by its own weights")
-        self._rules = rules
+        self.rules = rules
         self._sinks = tuple(each for each in selector.observers if isinstance(each, RoundSink))
         for sink in self._sinks:
             sink.behind_engine = True
-        self._log = log
+        self.log = log
         self._paused: Mapping[str, int] = {}
         record = next((each for each in selector.observers if isinstance(each, Record)), None)
         if record is not None and state_dir is not None and Path(state_dir).resolve() != record.folder.resolve():
@@ -133,11 +117,12 @@ class Rounds:
         if resumed is not selector:
             log.info("resumed after round %d with %d members", resumed.round, len(resumed.clients))
         self.current = _last_round(resumed)
+        self.is_done = noted(resumed, _SETTLED)[0] == resumed.round
         self.bandwidth_bps = {str(name): bps for name, bps in noted(resumed, _BANDWIDTH)[1].items()}
         self._known_bps = dict(self.bandwidth_bps)
         self._sway, self._swayed = Sway(), False
         self._capped = sum(resumed.participation("capped").values())
-        self.is_resuming = not self.current.is_done
+        self.is_resuming = not self.is_done
         # What the operator says now goes before what was saved.
         resumed.longest_s = rules.cap_s(selector.longest_s)
         resumed.patience_rounds = changed["patience_rounds"]
@@ -196,12 +181,10 @@ class Rounds:
         """
         nodes = self._let_in(nodes)
         self._let_go({node.name for node in nodes} | set(at_work))
-        choice = self._chosen(nodes, model_bit, is_last=is_last, at_most=at_most)
-        ids = {node.name: node.node_id for node in nodes}
-        clients = {name: ids[name] for name in choice.clients}
-        self.current = BegunRound(choice.round, clients, False, dict(choice.edges), choice.weights)
+        self.current = self._chosen(nodes, model_bit, is_last=is_last, at_most=at_most)
+        self.is_done = False
         self._note()
-        return choice
+        return self.current
 
     def _note(self) -> None:
         """Keep the ids of the round's nodes."""
@@ -260,7 +243,8 @@ class Rounds:
         longest_s = self.selector.longest_s  # nothing longer is ever learned
         most_s = longest_s if isinstance(longest_s, float) else math.inf
         weights = None if cohort.weights is None else dict(zip(clients, cohort.weights, strict=True))
-        return Choice(cohort.round, clients, edges, min(float(np.max(expected_s)), most_s), weights=weights)
+        ids = {name: nodes[row_of[name]].node_id for name in clients}
+        return Choice(cohort.round, ids, edges, min(float(np.max(expected_s)), most_s), weights=weights)
 
     def _let_in(self, nodes: Sequence[Node]) -> list[Node]:
         """The nodes that are members now; one whose name reads as that of another client stays out."""
@@ -277,7 +261,7 @@ class Rounds:
                 except InvalidInputError as error:
                     twins.add(name)
                     if name not in self._twins:
-                        self._log.warning("a node stays out: %s", error)
+                        self.log.warning("a node stays out: %s", error)
             self._twins |= twins
         return [node for node in nodes if node.name not in twins]
 
@@ -292,7 +276,7 @@ class Rounds:
             if round_ - self._last_seen.setdefault(str(name), round_) >= absent_rounds
         ]
         if gone:
-            self._log.info("%d members have been absent for %d rounds and leave", len(gone), absent_rounds)
+            self.log.info("%d members have been absent for %d rounds and leave", len(gone), absent_rounds)
             self.selector.leave(gone)
 
     def may_evaluate(self, nodes: Sequence[Node]) -> set[str]:
@@ -312,21 +296,21 @@ class Rounds:
         """
         self.is_resuming = False
         cohort = self.current.clients
-        self._log.info("round %d goes on with %d of %d nodes", self.current.number, len(here), len(cohort))
-        self.miss(self.current.number, set(cohort) - {node.name for node in here})
-        self.current.clients = cohort | {node.name: node.node_id for node in here}
+        self.log.info("round %d goes on with %d of %d nodes", self.current.round, len(here), len(cohort))
+        self.miss(self.current.round, cohort.keys() - {node.name for node in here})
+        there = {node.name: node.node_id for node in here}
+        self.current = replace(self.current, clients={**cohort, **there}, is_resumed=True)
         if not here:
             return None
         self._note()
-        current = self.current
-        return Choice(current.number, tuple(current.clients), current.edges, is_resumed=True, weights=current.weights)
+        return self.current
 
     def miss(self, number: int, lost: Collection[str]) -> None:
         """Book that clients of a round are not there any more after a restart."""
         if lost:
-            round_s = min(self._rules.of(number).deadline_s, self._rules.waits_s(is_first=True) or 1.0, 60.0)
+            round_s = min(self.rules.of(number).deadline_s, self.rules.waits_s(is_first=True) or 1.0, 60.0)
             Outcomes(dict.fromkeys(lost, Status.DROPPED)).tell(self.selector, number, round_s)
-            self._log.warning("gone since round %d was interrupted: %s", number, plain(", ".join(sorted(lost))))
+            self.log.warning("gone since round %d was interrupted: %s", number, plain(", ".join(sorted(lost))))
 
     def awaited(self) -> dict[str, tuple[int, int]]:
         """The round of each client that has not answered, and the id that the engine had for it, 0 if not known."""
@@ -342,10 +326,10 @@ class Rounds:
         report = report_of(self.selector, round_, capped_before=self._capped, sway=self._sway.add(losses))
         self._capped = int(report.capped.sum())
         for level, line in report.lines(self._paused):
-            self._log.log(level, line)
+            self.log.log(level, line)
         if report.sway > MOST_SWAY and not self._swayed:
             self._swayed = True
-            self._log.warning(
+            self.log.warning(
                 "round %d: the policy brings clients together whose data are alike, and the model sways from cohort to "
                 "cohort; expected an update memory (docs/explanation/sooner.md)",
                 report.round,
@@ -355,33 +339,33 @@ class Rounds:
             try:
                 sink(report)
             except Exception:  # training goes on without its dashboards
-                self._log.exception("a sink failed in round %d", report.round)
+                self.log.exception("a sink failed in round %d", report.round)
 
     def settle(self, *, save: bool = True) -> None:
         """Book that training has continued: the last round's replies are done with.
 
         It is on the disk when this returns, or without ``save`` with the next decision.
         """
-        if not self.current.is_done and not self.is_resuming:
-            self.current.is_done = True
+        if not self.is_done and not self.is_resuming:
+            self.is_done = True
             if self._record is not None:
                 note(self.selector, _SETTLED, {}, is_synced=save)
 
 
-def _last_round(selector: Selector) -> BegunRound:
+def _last_round(selector: Selector) -> Choice:
     """The round that an engine began last; where it was killed before it noted more, only who has not answered."""
-    number, is_done = selector.round, noted(selector, _SETTLED)[0] == selector.round
+    number = selector.round
     noted_in, clients = noted(selector, _ROUND)
     weighed_in, weights = noted(selector, _WEIGHTS)
     known = {str(name): weight for name, weight in weights.items()} if weighed_in == number else None
     if noted_in != number:
         open_ = dict.fromkeys(map(str, selector.open_rounds().get(number, ())), 0)
-        return BegunRound(number, open_, is_done, weights=known)
+        return Choice(number, open_, weights=known)
     edges = {}
     if isinstance(selector, EdgeSelector):
         labels = [*selector.budgets]
         edges = {str(name): labels[int(at)] for name, at in noted(selector, _EDGES)[1].items()}
-    return BegunRound(number, {str(name): int(node_id) for name, node_id in clients.items()}, is_done, edges, known)
+    return Choice(number, {str(name): int(node_id) for name, node_id in clients.items()}, edges, weights=known)
 
 
 def warn_of_untested(engine: str, version: str, tested: tuple[int, ...], log: logging.Logger) -> None:

@@ -153,7 +153,7 @@ def test_measured_bandwidth_is_used_when_none_is_declared():
     nodes[100].config = {"bandwidth-bps": 5e5}
     grid, fake, _ = selecting(nodes, m=2)
     play(grid, fake)
-    book = {node.node_id: node for node in grid._book.known(nodes)}
+    book = {node.node_id: node for node in grid._roster.known(nodes)}
     assert book[100].bandwidth_bps(1e7) == 5e5
     model_bit = 8 * sum(len(array.data) for array in model().values())
     assert book[101].bandwidth_bps(1e7) == pytest.approx(2 * model_bit / 1.0, rel=0.1)  # there and back in a second
@@ -202,11 +202,11 @@ def test_rules_out_of_range_are_refused(rules):
 
 
 def test_a_context_under_another_name_changes_nothing():
-    book = NodeBook(ContextOptions())
+    book = NodeBook(ContextOptions(), {})
     assert book.note(1, record(name="a"), 0.0).name == "a"
     assert book.note(1, record(name="b"), 1.0) is None
     assert book.note(2, record(name="a"), 1.0) is None
-    assert book.named("a").seen_s == 0.0
+    assert [node.seen_s for node in book.named("a")] == [0.0]
     assert book.stale([1, 2], 1.0) == []  # the impostor is not asked again
     book.keep([2], 2.0)
     assert book.stale([2], 2.0) == [2]
@@ -277,7 +277,7 @@ def test_measured_bandwidths_survive_a_restart_and_a_new_node_id(tmp_path):
     grid, fake, _ = selecting(nodes, m=2, policy=RBCSF(beta=0.1), state_dir=tmp_path)
     play(grid, fake, 2)
     list(grid.send_and_receive([]))
-    measured = {node.name: node.measured_bps for node in grid._book.known(nodes)}
+    measured = {node.name: node.measured_bps for node in grid._roster.known(nodes)}
     assert all(bps is not None for bps in measured.values())
     nodes[900] = nodes.pop(100)
     seen = []
@@ -291,4 +291,4 @@ def test_measured_bandwidths_survive_a_restart_and_a_new_node_id(tmp_path):
     )
     play(again, fake)
     assert seen[0] == measured
-    assert again._book.named("n00").node_id == 900
+    assert [node.node_id for node in again._roster.named(["n00"])] == [900]

@@ -10,9 +10,8 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 log = logging.getLogger("flwr.fedroster")
@@ -25,20 +24,8 @@ _LEAST_TIME_S = 1e-6
 _REST_S = 0.5
 
 
-class Clock(Protocol):
-    """Where time comes from."""
-
-    def now(self) -> float:
-        """The time, seconds; it never runs backwards."""
-        ...
-
-    def sleep(self, seconds: float, /) -> None:
-        """Pause."""
-        ...
-
-
-class SystemClock:
-    """This machine's clock."""
+class Clock:
+    """Where time comes from: this machine's, seconds, which never runs backwards."""
 
     now = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)
@@ -96,7 +83,11 @@ class Exchange:
         self._looked_s = clock.now()
         self._pause_s = _SHORTEST_PAUSE_S
 
-    def send(self, messages: Sequence[Message], then: Callable[[Arrival], None]) -> tuple[list[Flight], list[int]]:
+    def send(
+        self,
+        messages: Sequence[Message],
+        then: Callable[[Arrival], None],
+    ) -> tuple[list[Flight], list[int]]:
         """Send messages, at most one for each node, whose replies ``then`` takes.
 
         Returns:
@@ -104,25 +95,15 @@ class Exchange:
         """
         if not messages:
             return [], []
-        taken = list(self._grid.push_messages(messages))
+        taken = set(self._grid.push_messages(messages))  # every grid writes the ids on the messages, too
         sent_s = self.clock.now()
-        if len(taken) == len(messages):  # in order; None for one that was refused
-            ids = taken
-        else:  # a grid that leaves out what it refuses has written the ids on the messages
-            known = set(taken)
-            ids = [
-                message.metadata.message_id if message.metadata.message_id in known else None for message in messages
-            ]
-        flights = []
-        refused = []
-        for message, message_id in zip(messages, ids, strict=True):
-            node_id = message.metadata.dst_node_id
-            if message_id:
-                flight = Flight(message, str(message_id), node_id, sent_s, then)
-                self.open[flight.message_id] = flight
-                flights.append(flight)
-            else:
-                refused.append(node_id)
+        sent = [
+            Flight(message, message.metadata.message_id, message.metadata.dst_node_id, sent_s, then)
+            for message in messages
+        ]
+        flights = [flight for flight in sent if flight.message_id in taken]
+        refused = [flight.node_id for flight in sent if flight.message_id not in taken]
+        self.open |= {flight.message_id: flight for flight in flights}
         if refused:
             log.warning("%d of %d messages could not be sent", len(refused), len(messages))
         self._pause_s = _SHORTEST_PAUSE_S
@@ -184,3 +165,15 @@ class Exchange:
         """Wait no longer for replies."""
         for flight in flights:
             self.open.pop(flight.message_id, None)
+
+
+def readdressed(message: Message, node_id: int, content: RecordDict) -> Message:
+    """A message like another one, to a node and with a content of its own."""
+    about = message.metadata
+    return Message(
+        content=content,
+        dst_node_id=node_id,
+        message_type=about.message_type,
+        ttl=about.ttl,
+        group_id=about.group_id,
+    )

@@ -8,19 +8,20 @@ runs in full (FedAdam keeps its state, FedProx adds its mu) and its own ``aggreg
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from copy import copy
 from importlib import metadata
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from flwr.app import ArrayRecord, Error, Message, RecordDict
+from flwr.app import ArrayRecord, Error, Message
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedroster.adapters.flower.context import RECORD
-from fedroster.adapters.flower.exchange import Arrival, Clock, Exchange, SystemClock, log
+from fedroster.adapters.flower.exchange import Arrival, Clock, Exchange, log, readdressed
 from fedroster.adapters.flower.needs import needs_of
-from fedroster.adapters.flower.nodes import NodeBook
 from fedroster.adapters.flower.places import FilledPlaces, Out
 from fedroster.adapters.flower.replies import (
     NODE_UNAVAILABLE,
@@ -50,6 +51,11 @@ from fedroster.selector import EdgeSelector, Selector
 
 _TESTED = (1, 42)
 """Newest version of Flower with which this adapter's tests were run."""
+
+
+def _as_it_is(name: str) -> Callable[..., Any]:
+    """A method of the wrapped grid."""
+    return lambda grid, *given, **named: getattr(grid._grid, name)(*given, **named)
 
 
 class SelectingGrid(Resumed, Grid):
@@ -136,21 +142,17 @@ class SelectingGrid(Resumed, Grid):
         check_weights(selector.policy, self._needs)
         folder = self._rounds.folder
         self._updates = None if memory is None else RememberedUpdates(memory, folder and folder / "updates")
-        self._exchange = Exchange(grid, SystemClock() if clock is None else clock)
+        self._exchange = Exchange(grid, Clock() if clock is None else clock)
         needs = self._needs
         self._checks = {kind: ReplyCheck(check, needs.weight_key, needs.metrics) for kind in ("train", "evaluate")}
         self._checks[""] = ReplyCheck(check)
-        self._book = NodeBook(contexts)
-        self._book.measured_bps = self._rounds.bandwidth_bps
         self._desk = PushedRounds(
             self._rounds,
-            self._rules,
             losses=losses,
-            log=log,
             now=self._exchange.clock.now,
             pause=self._exchange.rest,
         )
-        self._roster = Roster(grid, self._exchange, self._book, self._desk, self._rules)
+        self._roster = Roster(grid, self._exchange, contexts, self._desk, self._rules)
         self._cohort_size = self.selector.cohort_size
         self._places: FilledPlaces | None = None
         if places is not None:
@@ -213,9 +215,9 @@ class SelectingGrid(Resumed, Grid):
         if not isinstance(strategy, Strategy):
             raise ConfigurationError(f"the strategy is {shown(repr(strategy))}; expected one of Flower's message API")
         if done and type(strategy).start is Strategy.start:
-            strategy = Continued(strategy, done)
+            strategy = continued(strategy, done)
             if (evaluate := options.get("evaluate_fn")) is not None:
-                options["evaluate_fn"] = lambda number, arrays: evaluate(number + done, arrays)
+                options["evaluate_fn"] = _after(done, evaluate)
         left = max(num_rounds - done, 0)
         if self._places is not None:
             initial_arrays = self._places.newest(initial_arrays)
@@ -223,40 +225,13 @@ class SelectingGrid(Resumed, Grid):
 
     # ---------------------------------------------------------------- a grid
 
-    def set_run(self, run: Any) -> None:
-        """Set the run of the wrapped grid."""
-        self._grid.set_run(run)
-
-    @property
-    def run(self) -> Any:
-        """Run of the wrapped grid."""
-        return self._grid.run
-
-    def create_message(
-        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
-    ) -> Message:
-        """Create a message, as the wrapped grid does."""
-        return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
-
-    def get_node_ids(self) -> Iterable[int]:
-        """All connected nodes; a strategy that waits for more than there are waits as with any grid."""
-        node_ids: Iterable[int] = self._grid.get_node_ids()
-        return node_ids
-
-    def get_nodes(self) -> Iterable[Any]:
-        """All connected nodes, with what the wrapped grid knows of them."""
-        nodes: Iterable[Any] = self._grid.get_nodes()
-        return nodes
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Push messages, as they are: only :meth:`send_and_receive` selects."""
-        message_ids: Iterable[str] = self._grid.push_messages(messages)
-        return message_ids
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Pull replies to messages that were pushed by :meth:`push_messages`."""
-        replies: Iterable[Message] = self._grid.pull_messages(message_ids)
-        return replies
+    set_run = _as_it_is("set_run")
+    run = property(attrgetter("_grid.run"))
+    create_message = _as_it_is("create_message")
+    get_node_ids = _as_it_is("get_node_ids")  # all: a strategy that waits for more than there are waits as ever
+    get_nodes = _as_it_is("get_nodes")
+    push_messages = _as_it_is("push_messages")  # only send_and_receive selects
+    pull_messages = _as_it_is("pull_messages")
 
     def __getattr__(self, name: str) -> Any:
         """Any other attribute of the wrapped grid."""
@@ -327,8 +302,7 @@ class SelectingGrid(Resumed, Grid):
         def odd(usable: Sequence[Reply]) -> dict[str, str]:
             return self._checks["train"].odd({reply.name: (out.sent[reply.name], reply.content) for reply in usable})
 
-        until_s = math.inf if round_.ending is None else round_.ending.until_s
-        self._exchange.wait(out.flights.values(), until_s, lambda: desk.is_complete(round_))
+        self._exchange.wait(out.flights.values(), round_.ending.until_s, lambda: desk.is_complete(round_))
         self._roster.late |= out.late(self._exchange)
         used = desk.close(round_, odd, least=needs.num_updates)
         weights, updates = round_.choice.weights, self._updates
@@ -345,10 +319,15 @@ class SelectingGrid(Resumed, Grid):
         missing = [Message(Error(NODE_UNAVAILABLE, "too few"), reply_to=each) for each in list(out.sent.values())[:1]]
         return replies or out.errors or missing
 
-    def _send(self, round_: OpenRound, messages: Sequence[Message], model_bit: float, timeout: float | None) -> Out:
+    def _send(
+        self,
+        round_: OpenRound,
+        messages: Sequence[Message],
+        model_bit: float,
+        timeout: float | None,
+    ) -> Out:
         """Send the clients of a round a message each; what comes back is booked whenever this grid looks."""
-        nodes = [node for node in map(self._book.named, round_.choice.clients) if node is not None]
-        by_id = {node.node_id: node for node in nodes}
+        by_id = {node.node_id: node for node in self._roster.named(round_.choice.clients)}
         outgoing = addressed(messages, list(by_id), self._strategy)
         if self._places is not None:
             outgoing = self._places.renewed(outgoing)
@@ -376,9 +355,9 @@ class SelectingGrid(Resumed, Grid):
             book = self._desk.lost if is_dropout(reply) else self._desk.failed
             book(round_, node.name, str(reply.error.reason))
             return
-        known = self._book.note(node.node_id, reply.content, self._exchange.clock.now())
+        known = self._roster.note(node.node_id, reply.content, self._exchange.clock.now())
         if known is node and not round_.is_over:
-            self._book.time_transfer(node, model_bit, arrival.time_s)
+            self._roster.time_transfer(node, model_bit, arrival.time_s)
         if RECORD in reply.content:
             del reply.content[RECORD]  # the strategy gets what it would get without us
         records = list(reply.content.metric_records.values())[::-1]
@@ -404,8 +383,8 @@ class SelectingGrid(Resumed, Grid):
             if self._places is not None:  # nodes at work would answer when they have trained
                 who, cohort = self._rules.evaluate or "idle", self._places.last
             if who == "cohort":
-                last = [self._book.named(name) for name in cohort]
-                messages = addressed(messages, [node.node_id for node in last if node is not None], self._strategy)
+                ids = [node.node_id for node in self._roster.named(cohort)]
+                messages = addressed(messages, ids, self._strategy)
             elif who == "idle":
                 busy = self._roster.busy()
                 messages = [message for message in messages if message.metadata.dst_node_id not in busy]
@@ -435,7 +414,7 @@ class SelectingGrid(Resumed, Grid):
         """Messages to the nodes that the rules let evaluate; to all of them if there are no rules."""
         if self.selector.rules == Rules():
             return messages
-        nodes = self._book.known(message.metadata.dst_node_id for message in messages)
+        nodes = self._roster.known(message.metadata.dst_node_id for message in messages)
         names = self._rounds.may_evaluate(nodes)
         ids = {node.node_id for node in nodes if node.name in names}
         if len(ids) < len(messages):
@@ -443,34 +422,17 @@ class SelectingGrid(Resumed, Grid):
         return [message for message in messages if message.metadata.dst_node_id in ids]
 
 
-class Continued(Strategy):
+def continued(strategy: Strategy, done: int) -> Strategy:
     """A strategy whose rounds have the numbers after those that were played before a restart."""
+    log.info("%s goes on after round %d", type(strategy).__name__, done)
+    later = copy(strategy)
+    for name in ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate"):
+        setattr(later, name, _after(done, getattr(strategy, name)))
+    return later
 
-    def __init__(self, strategy: Strategy, done: int) -> None:
-        """Go on after so many rounds."""
-        self.strategy = strategy
-        self._done = done
 
-    def configure_train(self, server_round: int, *given: Any, **named: Any) -> Any:
-        """Configure the training of a round."""
-        return self.strategy.configure_train(server_round + self._done, *given, **named)
-
-    def aggregate_train(self, server_round: int, *given: Any, **named: Any) -> Any:
-        """Aggregate its replies."""
-        return self.strategy.aggregate_train(server_round + self._done, *given, **named)
-
-    def configure_evaluate(self, server_round: int, *given: Any, **named: Any) -> Any:
-        """Configure its evaluation."""
-        return self.strategy.configure_evaluate(server_round + self._done, *given, **named)
-
-    def aggregate_evaluate(self, server_round: int, *given: Any, **named: Any) -> Any:
-        """Aggregate the replies of that."""
-        return self.strategy.aggregate_evaluate(server_round + self._done, *given, **named)
-
-    def summary(self) -> None:
-        """Log what the strategy says of itself."""
-        log.info("%s goes on after round %d", type(self.strategy).__name__, self._done)
-        self.strategy.summary()
+def _after(done: int, method: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda number, *given, **named: method(number + done, *given, **named)
 
 
 def addressed(messages: Sequence[Message], node_ids: Sequence[int], strategy: object) -> list[Message]:
@@ -488,14 +450,7 @@ def addressed(messages: Sequence[Message], node_ids: Sequence[int], strategy: ob
             f"the strategy makes a message of its own for each node, and made none for {len(missing)} of the "
             f"{len(node_ids)} chosen nodes; expected one for every connected node: set {fraction} = 1.0"
         )
-    for node_id in missing:
-        made[node_id] = Message(
-            content=sample.content,
-            dst_node_id=node_id,
-            message_type=sample.metadata.message_type,
-            ttl=sample.metadata.ttl,
-            group_id=sample.metadata.group_id,
-        )
+    made |= {node_id: readdressed(sample, node_id, sample.content) for node_id in missing}
     return [made[node_id] for node_id in node_ids]
 
 

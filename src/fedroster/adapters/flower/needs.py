@@ -28,7 +28,7 @@ _STEPS = {"FedAvgM", "FedOpt"}
 """Flower's strategies, with those derived, that take a step of their own along the average."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StrategyNeeds:
     """What one strategy needs, with all that it wraps.
 
@@ -132,36 +132,22 @@ def _integer(strategy: object, name: str) -> int:
 
 def needs_of(strategy: object) -> StrategyNeeds:
     """Ask a strategy, and all that it wraps, for their needs; None asks for nothing."""
-    name = ""
-    num_updates = 0
-    amplification = ""
-    weight_key = ""
-    metrics = set[str]()
-    is_ordered = False
-    kinds = set[str]()
+    needs = StrategyNeeds()
     for one in _strategies(strategy):
         fixed = _integer(one, "num_sampled_clients")
-        if fixed and not num_updates:
-            name = type(one).__name__
-            num_updates = fixed
+        if fixed and not needs.num_updates:
+            needs.strategy = type(one).__name__
+            needs.num_updates = fixed
         config = getattr(getattr(one, "accountant", None), "config", None)
         method = str(getattr(getattr(config, "sampling_method", None), "value", "no-amplification"))
-        if method != "no-amplification" and not amplification:
-            name = name or type(one).__name__
-            amplification = method
+        if method != "no-amplification" and not needs.amplification:
+            needs.strategy = needs.strategy or type(one).__name__
+            needs.amplification = method
         key = getattr(one, "weighted_by_key", "")
         loss = getattr(one, "train_loss_key", "")
-        weight_key = weight_key or (key if isinstance(key, str) else "")
-        metrics |= {loss} if isinstance(loss, str) and loss else set()
-        metrics |= {_NORM_BIT} if isinstance(one, DifferentialPrivacyClientSideAdaptiveClipping) else set()
-        is_ordered |= isinstance(one, FedXgbCyclic)
-        kinds |= {each.__name__ for each in type(one).__mro__}
-    return StrategyNeeds(
-        strategy=name,
-        num_updates=num_updates,
-        amplification=amplification,
-        weight_key=weight_key,
-        metrics=frozenset(metrics),
-        is_ordered=is_ordered,
-        kinds=frozenset(kinds),
-    )
+        needs.weight_key = needs.weight_key or (key if isinstance(key, str) else "")
+        needs.metrics |= {loss} if isinstance(loss, str) and loss else set()
+        needs.metrics |= {_NORM_BIT} if isinstance(one, DifferentialPrivacyClientSideAdaptiveClipping) else set()
+        needs.is_ordered |= isinstance(one, FedXgbCyclic)
+        needs.kinds |= {each.__name__ for each in type(one).__mro__}
+    return needs

@@ -28,7 +28,7 @@ class NodeBook:
         measured_bps: Bandwidths that the server has measured, by name, bit/s; they outlive a node's id.
     """
 
-    def __init__(self, rules: ContextOptions | None) -> None:
+    def __init__(self, rules: ContextOptions | None, measured_bps: dict[str, float]) -> None:
         """Start without nodes; without rules, nodes report nothing: then all are alike, and named by their id."""
         self.rules = rules
         self._by_id: dict[int, Node] = {}
@@ -37,16 +37,15 @@ class NodeBook:
         self._registered: dict[int, str] = {}
         self._owned: set[str] = set()
         self._doubts: dict[int, str] = {}
-        self.measured_bps: dict[str, float] = {}
+        self.measured_bps = measured_bps
 
     def known(self, node_ids: Iterable[int]) -> list[Node]:
         """The given nodes that have a context, of any age."""
         return [node for node in map(self._by_id.get, node_ids) if node is not None]
 
-    def named(self, name: str) -> Node | None:
-        """The connected node of a name."""
-        node_id = self._id_of.get(name)
-        return None if node_id is None else self._by_id[node_id]
+    def named(self, names: Iterable[str]) -> list[Node]:
+        """The connected nodes of some names."""
+        return [self._by_id[self._id_of[name]] for name in names if name in self._id_of]
 
     def expect(self, ids: Mapping[str, int], connected: Iterable[int]) -> None:
         """Meet nodes of which something is known from before a restart, though they have given no context since.
@@ -72,17 +71,9 @@ class NodeBook:
             log.warning("node %d is excluded: %s", node_id, reason)
         self._doubts[node_id] = reason
 
-    def reasons(self, node_ids: Iterable[int]) -> list[str]:
-        """Why some nodes cannot be chosen, where that is known."""
-        return [f"node {node_id}: {reason}" for node_id in node_ids if (reason := self._doubts.get(node_id))]
-
     def _counts(self, is_registered: bool) -> bool:
         """Whether rules hold for a name."""
         return is_registered or (self.rules is not None and self.rules.trust_names)
-
-    def strangers(self, connected: Iterable[int]) -> bool:
-        """Whether a connected node has not been introduced."""
-        return any(node_id not in self._registered for node_id in connected)
 
     def introduce(self, infos: Iterable[Any]) -> None:
         """Take in what the SuperLink itself knows of nodes: the name that an operator registered.

@@ -133,7 +133,7 @@ class OlderRounds(Resumed):
         self._needs = needs_of(strategy)
         self._needs.check(self._rules.first or selector.cohort_size)
         rounds = Rounds(selector, rules=self._rules, state_dir=state_dir, log=log)
-        self._desk = PushedRounds(rounds, self._rules, losses=losses, log=log)
+        self._desk = PushedRounds(rounds, losses=losses)
         self._open: OpenRound | None = None
         self._chosen: dict[str, ClientProxy] = {}
         self._sent = Parameters([], "")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 from numpy.typing import NDArray
 
-from fedroster.adapters.flower.exchange import Exchange, Flight, log
+from fedroster.adapters.flower.exchange import Exchange, Flight, log, readdressed
 from fedroster.adapters.flower.replies import ReplyCheck, arrays_of, cut
 from fedroster.adapters.flower.roster import Roster
 from fedroster.aggregation.places import FreePlaces
@@ -136,7 +135,13 @@ class FilledPlaces:
 
     # ---------------------------------------------------------------- a round
 
-    def play(self, messages: Sequence[Message], model_bit: float, timeout: float | None, size: int) -> list[Message]:
+    def play(
+        self,
+        messages: Sequence[Message],
+        model_bit: float,
+        timeout: float | None,
+        size: int,
+    ) -> list[Message]:
         """Play a round of the strategy with so many places.
 
         Raises:
@@ -202,16 +207,7 @@ class FilledPlaces:
             content = RecordDict({**message.content})
             for name, record in message.content.array_records.items():
                 content[name] = self._filled(record)
-            about = message.metadata
-            renewed.append(
-                Message(
-                    content=content,
-                    dst_node_id=about.dst_node_id,
-                    message_type=about.message_type,
-                    ttl=about.ttl,
-                    group_id=about.group_id,
-                )
-            )
+            renewed.append(readdressed(message, message.metadata.dst_node_id, content))
         return renewed
 
     def _filled(self, record: ArrayRecord) -> ArrayRecord:
@@ -244,9 +240,8 @@ class FilledPlaces:
         now_s = self._exchange.clock.now()
         for out in self._out:
             flights += out.late(self._exchange).values()
-            ending = out.round.ending
-            if ending is not None and ending.until_s > now_s:
-                until_s = min(until_s, ending.until_s)
+            if out.round.ending.until_s > now_s:
+                until_s = min(until_s, out.round.ending.until_s)
         if flights:
             self._exchange.wait(flights, until_s, lambda: len(self._complete()) > num_complete)
         else:
@@ -263,6 +258,10 @@ class FilledPlaces:
                     pairs[reply.name] = out.sent[reply.name], reply.content
         wrong = self._check.odd(pairs)
         self._num_judged += len(replies)
+
+        def odd(usable: Sequence[Reply]) -> dict[str, str]:
+            return {each.name: wrong[each.name] for each in usable if each.name in wrong}
+
         found: list[tuple[Out, Message | None]] = []
         for out in done:
             (name,) = out.round.choice.clients
@@ -272,7 +271,7 @@ class FilledPlaces:
                 self._take(out, used)
             self._out.remove(out)
             self._roster.at_work -= {flight.node_id for flight in out.flights.values()}
-            self._desk.close(out.round, partial(_wrong_of, name, wrong))
+            self._desk.close(out.round, odd)
             self._roster.late |= out.late(self._exchange)
             found.append((out, None if used is None else used.content))
         return found
@@ -285,8 +284,7 @@ class FilledPlaces:
         key = self._check.weight_key
         samples = float(next(iter(content.metric_records.values()))[key]) if key else 1.0
         self._samples[digest_of(reply.name)] = samples
-        weights = out.round.choice.weights
-        weight = math.nan if weights is None else weights[reply.name]
+        weight = math.nan if reply.weight is None else reply.weight
         update: Arrays = {}
         model = dict(self._model)
         for key, array in arrays_of(content).items():
@@ -356,8 +354,7 @@ class FilledPlaces:
     def _load(self, path: Path) -> None:
         """Go on with what is kept; an answer that is in the model and was not booked is booked."""
         arrays, header = load_arrays(path, kind=_KIND)
-        part: Callable[[str], Arrays] = partial(_part, arrays)
-        self._model = part("model.")
+        self._model = _part(arrays, "model.")
         self._arrays = {key: Array(array) for key, array in self._model.items()}
         self._version = header["version"]
         self._ended = header["ended"]
@@ -366,16 +363,12 @@ class FilledPlaces:
         name_of = {digest_of(str(client)): str(client) for client in selector.clients}
         for number, (digest, *rest) in enumerate(header["buffer"]):
             if digest in name_of:
-                self._buffer.append(_Update(name_of[digest], part(f"{number}."), *rest))
+                self._buffer.append(_Update(name_of[digest], _part(arrays, f"{number}."), *rest))
         number, digest, time_s = header["told"]
         name = name_of.get(digest)
         if name in selector.open_rounds().get(number, ()):
             selector.observe(number, times_s={name: time_s}, again="ignore")
         log.info("the model goes on after %d changes, by %d answers", self._version, self._ended)
-
-
-def _wrong_of(name: str, wrong: Mapping[str, str], _: list[Reply]) -> dict[str, str]:
-    return {name: wrong[name]} if name in wrong else {}
 
 
 def _part(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Arrays:

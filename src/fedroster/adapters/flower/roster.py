@@ -11,12 +11,13 @@ from fedroster.adapters.flower.context import ACTION
 from fedroster.adapters.flower.exchange import Arrival, Exchange, Flight
 from fedroster.adapters.flower.nodes import NodeBook
 from fedroster.engine.choose import Clients, Node
+from fedroster.engine.contexts import ContextOptions
 from fedroster.engine.outcomes import shown
 from fedroster.engine.pushed import PushedRounds
 from fedroster.engine.rules import RoundRules
 
 
-class Roster(Clients):
+class Roster(NodeBook, Clients):
     """Asks nodes for their contexts, and says which can be chosen.
 
     Attributes:
@@ -25,11 +26,13 @@ class Roster(Clients):
         at_work: Nodes that are at work in free places.
     """
 
-    def __init__(self, grid: Grid, exchange: Exchange, book: NodeBook, desk: PushedRounds, rules: RoundRules) -> None:
+    def __init__(
+        self, grid: Grid, exchange: Exchange, contexts: ContextOptions | None, desk: PushedRounds, rules: RoundRules
+    ) -> None:
         """Start without nodes."""
+        super().__init__(contexts, desk.rounds.bandwidth_bps)
         self._grid = grid
         self._exchange = exchange
-        self._book = book
         self._desk = desk
         self._cohort_size = desk.selector.cohort_size
         self._min_nodes = rules.min_nodes
@@ -45,14 +48,14 @@ class Roster(Clients):
         One of a cohort whose id is connected, or whose name is registered for one that is, counts as connected even if
         it has not given a context since.  Others may be back under a new id, which their context shows.
         """
-        self._meet()
+        self._look()
         if cohort is None:
             self._silent = self._ask_for_contexts()
             return self._known()
-        self._book.expect(cohort, self._ids)
-        if any(self._book.named(name) is None for name in cohort):
+        self.expect(cohort, self._ids)
+        if len(self.named(cohort)) < len(cohort):
             self._ask_for_contexts()
-        return [node for node in map(self._book.named, cohort) if node is not None]
+        return self.named(cohort)
 
     def busy(self) -> set[int]:
         """Nodes at work, and those whose late replies are awaited; gives up on those that take too long."""
@@ -68,31 +71,31 @@ class Roster(Clients):
     def why_none(self, num_busy: int) -> str:
         """Why no node can be chosen."""
         known = self._known()
-        reasons = "; ".join(self._book.reasons(self._ids))
+        doubts = [f"; node {node_id}: {reason}" for node_id in self._ids if (reason := self._doubts.get(node_id))]
         return (
             f"{len(self._ids)} nodes are connected, of which {len(self._ids) - len(known)} gave no fresh context (do "
             "their apps have the mod report_context, and report_context.register(app)?), "
             f"{sum(not node.context.willing for node in known)} are not willing and {num_busy} are still busy"
-            + (f"; {reasons}" if reasons else "")
+            + "".join(doubts)
         )
 
     def _known(self) -> list[Node]:
-        return self._book.known(node_id for node_id in self._ids if node_id not in self._silent)
+        return self.known(node_id for node_id in self._ids if node_id not in self._silent)
 
-    def _meet(self) -> None:
+    def _look(self) -> None:
         """Look which nodes are connected."""
         self._ids = list(self._grid.get_node_ids())
         self.num_connected = len(self._ids)
-        if self._book.strangers(self._ids) and hasattr(self._grid, "get_nodes"):
-            self._book.introduce(self._grid.get_nodes())
-        self._book.keep(self._ids, self._exchange.clock.now())
+        if hasattr(self._grid, "get_nodes") and any(node_id not in self._registered for node_id in self._ids):
+            self.introduce(self._grid.get_nodes())
+        self.keep(self._ids, self._exchange.clock.now())
 
     def _ask_for_contexts(self) -> set[int]:
         """Ask for contexts at half their life, wait for those that are past it, and return the nodes without one.
 
         Newcomers are not waited for when there are nodes enough; their answers are met while others train.
         """
-        contexts = self._book.rules
+        contexts = self.rules
         busy = self.busy()
         if contexts is None:
             return set()
@@ -102,7 +105,7 @@ class Roster(Clients):
             if node_id not in there or now_s - flight.sent_s > 10.0 * contexts.timeout_s:
                 del self._asked[node_id]
                 self._exchange.forget([flight])
-        aging = self._book.stale(self._ids, now_s, age=0.5)
+        aging = self.stale(self._ids, now_s, age=0.5)
         queries = [
             Message(
                 content=RecordDict(), message_type=f"query.{ACTION}", dst_node_id=node_id, ttl=10.0 * contexts.timeout_s
@@ -112,14 +115,14 @@ class Roster(Clients):
         ]
         flights, _ = self._exchange.send(queries, self._take_context)
         self._asked |= {flight.node_id: flight for flight in flights}
-        stale = set(self._book.stale(aging, now_s))
+        stale = set(self.stale(aging, now_s))
         if len(self._ids) - len(stale) >= self._cohort_size:
-            stale = {node.node_id for node in self._book.known(stale)}
+            stale = {node.node_id for node in self.known(stale)}
         # A node that did not answer in time before is not waited for again.
         waited = [flight for flight in flights if flight.node_id in stale]
         for flight in self._exchange.wait(waited, now_s + contexts.timeout_s):
-            self._book.doubt(flight.node_id, f"it gave no context within {contexts.timeout_s:g} s")
-        return set(self._book.stale(aging, self._exchange.clock.now()))
+            self.doubt(flight.node_id, f"it gave no context within {contexts.timeout_s:g} s")
+        return set(self.stale(aging, self._exchange.clock.now()))
 
     def _take_context(self, arrival: Arrival) -> None:
         node_id = arrival.flight.node_id
@@ -127,6 +130,6 @@ class Roster(Clients):
         if self._asked.get(node_id) is arrival.flight:
             del self._asked[node_id]
         if reply.has_content():
-            self._book.note(node_id, reply.content, self._exchange.clock.now())
+            self.note(node_id, reply.content, self._exchange.clock.now())
         else:
-            self._book.doubt(node_id, f"the query for its context failed: {shown(str(reply.error.reason))}")
+            self.doubt(node_id, f"the query for its context failed: {shown(str(reply.error.reason))}")

@@ -96,7 +96,7 @@ class SelectingClients(Resumed):
             log=log,
             weighs=weighs,
         )
-        self._desk = PushedRounds(rounds, self._rules, losses=losses, log=log)
+        self._desk = PushedRounds(rounds, losses=losses)
         self._calls: list[tuple[OpenRound, Any, Mapping[str, Sequence[str]]]] = []
         self._gone: set[str] = set()
 

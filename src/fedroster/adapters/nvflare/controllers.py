@@ -121,7 +121,7 @@ class Selecting(_Controller):
             state_dir=self.state_dir,
             log=log,
         )
-        self._desk = PushedRounds(rounds, self.rules, losses=self.losses, log=log)
+        self._desk = PushedRounds(rounds, losses=self.losses)
         self._seen_s: dict[str, float] = {}
         self._sizes = Sizes()
         self._sampled: OpenRound | None = None
