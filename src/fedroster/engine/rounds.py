@@ -181,33 +181,6 @@ class Rounds:
         """
         nodes = self._let_in(nodes)
         self._let_go({node.name for node in nodes} | set(at_work))
-        self.current = self._chosen(nodes, model_bit, is_last=is_last, at_most=at_most)
-        self.is_done = False
-        self._note()
-        return self.current
-
-    def _note(self) -> None:
-        """Keep the ids of the round's nodes."""
-        if self._record is None:
-            return
-        if self.current.weights is not None:
-            note(self.selector, _WEIGHTS, self.current.weights)
-        note(self.selector, _ROUND, self.current.clients)
-        if isinstance(self.selector, EdgeSelector):
-            number_of = {label: number for number, label in enumerate(self.selector.budgets)}
-            note(self.selector, _EDGES, {name: number_of[edge] for name, edge in self.current.edges.items()})
-
-    def _note_measured(self) -> None:
-        """Keep the bandwidths that were measured since."""
-        fresh = {name: bps for name, bps in self.bandwidth_bps.items() if self._known_bps.get(name) != bps}
-        if self._record is not None and fresh:
-            members = set(self.selector.clients)
-            measured = {name: bps for name, bps in fresh.items() if name in members}
-            self._known_bps |= measured
-            note(self.selector, _BANDWIDTH, measured, of_all=False)
-
-    def _chosen(self, nodes: Sequence[Node], model_bit: float, *, is_last: bool, at_most: int | None) -> Choice:
-        """Turn nodes, all members, into contexts, and let the selector choose."""
         names = [node.name for node in nodes]
         strangers = [node.name for node in nodes if not node.registered]
         if names and not self.selector.allowed(clients=names, not_registered=strangers):
@@ -244,7 +217,31 @@ class Rounds:
         most_s = longest_s if isinstance(longest_s, float) else math.inf
         weights = None if cohort.weights is None else dict(zip(clients, cohort.weights, strict=True))
         ids = {name: nodes[row_of[name]].node_id for name in clients}
-        return Choice(cohort.round, ids, edges, min(float(np.max(expected_s)), most_s), weights=weights)
+        predicted_s = min(float(np.max(expected_s)), most_s)
+        self.current = Choice(cohort.round, ids, edges, predicted_s, weights=weights)
+        self.is_done = False
+        self._note()
+        return self.current
+
+    def _note(self) -> None:
+        """Keep the ids of the round's nodes."""
+        if self._record is None:
+            return
+        if self.current.weights is not None:
+            note(self.selector, _WEIGHTS, self.current.weights)
+        note(self.selector, _ROUND, self.current.clients)
+        if isinstance(self.selector, EdgeSelector):
+            number_of = {label: number for number, label in enumerate(self.selector.budgets)}
+            note(self.selector, _EDGES, {name: number_of[edge] for name, edge in self.current.edges.items()})
+
+    def _note_measured(self) -> None:
+        """Keep the bandwidths that were measured since."""
+        fresh = {name: bps for name, bps in self.bandwidth_bps.items() if self._known_bps.get(name) != bps}
+        if self._record is not None and fresh:
+            members = set(self.selector.clients)
+            measured = {name: bps for name, bps in fresh.items() if name in members}
+            self._known_bps |= measured
+            note(self.selector, _BANDWIDTH, measured, of_all=False)
 
     def _let_in(self, nodes: Sequence[Node]) -> list[Node]:
         """The nodes that are members now; one whose name reads as that of another client stays out."""

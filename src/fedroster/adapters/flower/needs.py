@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from flwr.app import Message
 from flwr.serverapp.strategy import DifferentialPrivacyClientSideAdaptiveClipping, FedXgbCyclic
 
 from fedroster.core.errors import ConfigurationError
 
+T = TypeVar("T")
 _SECURE_AGGREGATION = "secaggplus_configs"
 """Record of the messages of SecAgg+ (Flower has the name in a module that is not public)."""
 _NORM_BIT = "norm_bit"
@@ -125,16 +127,17 @@ def _strategies(strategy: object) -> Iterator[object]:
         waiting.append(getattr(one, "strategy", None))
 
 
-def _integer(strategy: object, name: str) -> int:
-    value = getattr(strategy, name, 0)
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+def _of(strategy: object, name: str, kind: type[T]) -> T:
+    """An attribute of a strategy; nothing if that is of another kind."""
+    value = getattr(strategy, name, None)
+    return value if type(value) is kind else kind()
 
 
 def needs_of(strategy: object) -> StrategyNeeds:
     """Ask a strategy, and all that it wraps, for their needs; None asks for nothing."""
     needs = StrategyNeeds()
     for one in _strategies(strategy):
-        fixed = _integer(one, "num_sampled_clients")
+        fixed = _of(one, "num_sampled_clients", int)
         if fixed and not needs.num_updates:
             needs.strategy = type(one).__name__
             needs.num_updates = fixed
@@ -143,10 +146,8 @@ def needs_of(strategy: object) -> StrategyNeeds:
         if method != "no-amplification" and not needs.amplification:
             needs.strategy = needs.strategy or type(one).__name__
             needs.amplification = method
-        key = getattr(one, "weighted_by_key", "")
-        loss = getattr(one, "train_loss_key", "")
-        needs.weight_key = needs.weight_key or (key if isinstance(key, str) else "")
-        needs.metrics |= {loss} if isinstance(loss, str) and loss else set()
+        needs.weight_key = needs.weight_key or _of(one, "weighted_by_key", str)
+        needs.metrics |= {_of(one, "train_loss_key", str)} - {""}
         needs.metrics |= {_NORM_BIT} if isinstance(one, DifferentialPrivacyClientSideAdaptiveClipping) else set()
         needs.is_ordered |= isinstance(one, FedXgbCyclic)
         needs.kinds |= {each.__name__ for each in type(one).__mro__}
