@@ -107,6 +107,7 @@ PANELS: Mapping[str, Sequence[str]] = {
         "clustered-sampling",
         "fedcor",
         "optimal-client-sampling",
+        "divfl",
     ),
     "one server, simpler ones": (
         "random",

@@ -274,3 +274,17 @@ def ocs_probabilities(norm, size):
     return [
         1.0 if i in certain else left * norm[i] / total if i in rest and left > 0 else 0.0 for i in range(len(norm))
     ]
+
+
+# --- DivFL, Balakrishnan et al. 2022 ----------------------------------------------------------------------------------
+
+
+def facility_cost(points, chosen):
+    """Sum over all points of the distance to the nearest chosen one."""
+    return math.fsum(min(math.dist(point, points[j]) for j in chosen) for point in points)
+
+
+def facility_shares(points, chosen):
+    """Share of the points to which each chosen one is nearest; of two that are as near, the first counts."""
+    nearest = [min(range(len(chosen)), key=lambda j: math.dist(point, points[chosen[j]])) for point in points]
+    return [nearest.count(j) / len(points) for j in range(len(chosen))]

@@ -138,6 +138,7 @@ POLICIES: Mapping[str, Entry] = {
     "clustered-sampling": _policy("ClusteredSampling", "unbiased draws by sample size, one from each urn"),
     "fedcor": _policy("FedCor", "reduces the losses of all most, as they correlate; asks all"),
     "optimal-client-sampling": _policy("OptimalClientSampling", "large updates are sent, with unbiased weights"),
+    "divfl": _policy("DivFL", "clients whose updates stand for those of all"),
     "round-robin": _policy("RoundRobin", "clients chosen longest ago first"),
     "size-weighted": _policy("SizeWeighted", "with probabilities proportional to the clients' samples"),
 }

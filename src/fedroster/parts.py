@@ -12,7 +12,7 @@ from fedroster.core.outside import cell, marked, pasteable, plain
 from fedroster.core.parallel import for_ranges, num_threads
 from fedroster.core.parameters import Count, NotNegative, Parameters, Positive, Share, suggests
 from fedroster.core.problem import check_selection
-from fedroster.core.protocols import asks, missing_signals, polls, wants_losses
+from fedroster.core.protocols import asks, missing_signals, polls, signs, wants_losses
 from fedroster.core.sources import code, code_of
 from fedroster.core.state import (
     load_arrays,
@@ -59,6 +59,7 @@ __all__ = [
     "refuse_links",
     "remove_leftovers",
     "save_arrays",
+    "signs",
     "suggests",
     "wants_losses",
     "write_atomically",

@@ -20,7 +20,7 @@ from fedroster.core.arrays import BoolArray, FloatArray, IntArray, StatusArray
 from fedroster.core.errors import ConfigurationError, FairnessWarning, SelectionError
 from fedroster.core.parameters import suggests
 from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection, check_selection
-from fedroster.core.protocols import AnyEnvironment, AnyPolicy, asks, check_policy, poll_times, polls, weighed
+from fedroster.core.protocols import AnyEnvironment, AnyPolicy, asks, check_policy, poll_times, polls, signs, weighed
 from fedroster.core.state import is_label_of, kept, load_arrays, pack, per_client, save_arrays, unpack, whole
 from fedroster.core.streams import Streams
 from fedroster.queues import AVAILABILITY_PERIOD, seen_too_rarely
@@ -345,10 +345,11 @@ def simulate(
             f"{type(policy).__name__} asks for norms between training and upload, and {type(environment).__name__} has "
             "a clock that knows whole exchanges; expected another network"
         )
-    if free_places and (spec.num_servers > 1 or (ask is not None and polls(policy))):
+    is_told = signs(policy) is not None or (ask is not None and polls(policy))
+    if free_places and (spec.num_servers > 1 or is_told):
         raise ConfigurationError(
             f"free places with {spec.num_servers} servers and {type(policy).__name__}; expected one server, and a "
-            "policy that decides without asking for losses"
+            "policy that decides without asking for losses and without signatures"
         )
     if start is None:
         state = policy.init(spec, rng=streams.at("policy-init"))

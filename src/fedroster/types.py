@@ -15,6 +15,7 @@ from fedroster.core.protocols import (
     Owes,
     Policy,
     Rescales,
+    Signature,
     Stateless,
     Weighs,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "Rescales",
     "RoundContext",
     "Selection",
+    "Signature",
     "Stateless",
     "Status",
     "Streams",

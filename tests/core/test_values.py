@@ -279,6 +279,7 @@ def test_a_part_of_feedback_keeps_every_column():
         server=np.array([1, 0, 1]),
         loss=np.array([0.1, 0.2, np.nan]),
         squared_loss=np.array([0.01, 0.05, np.nan]),
+        signature=np.array([[0.5, 1.5], [np.nan, np.nan], [2.5, 3.5]]),
         num_samples=np.array([10.0, 20.0, np.nan]),
         staleness=3,
     )
@@ -289,7 +290,7 @@ def test_a_part_of_feedback_keeps_every_column():
         for name in names:
             np.testing.assert_array_equal(getattr(part, name), getattr(whole, name)[rows], err_msg=name)
     plain = Feedback(4, whole.client, whole.features, whole.status, whole.exchange_time_s).rows(np.array([1]))
-    assert (plain.server, plain.loss, plain.squared_loss, plain.num_samples) == (None,) * 4
+    assert (plain.server, plain.loss, plain.squared_loss, plain.num_samples, plain.signature) == (None,) * 5
 
 
 def test_losses_are_measured_only_when_asked_for():

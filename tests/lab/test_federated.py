@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from fedroster import RBCSF, Uniform
+from fedroster.aggregation.places import FreePlaces
+from fedroster.aggregation.signatures import signatures_of
 from fedroster.core.errors import ConfigurationError, SelectionError, StateFileError
-from fedroster.core.problem import Status
-from fedroster.core.protocols import poll_times
+from fedroster.core.problem import Feedback, Status
+from fedroster.core.protocols import Signature, poll_times
 from fedroster.core.state import pack
 from fedroster.core.streams import Streams
 from fedroster.estimation.utility import statistical_utility
@@ -20,7 +23,7 @@ from fedroster.lab.training.protocol import Evaluation, Updates
 from fedroster.lab.worlds.network import TraceNetwork
 from fedroster.networks import FlatNetwork
 from fedroster.networks.hierarchical import HierarchicalNetwork
-from fedroster.policies import FedCS, Oort, OptimalClientSampling, Oracle, PowerOfChoice
+from fedroster.policies import DivFL, FedCS, Oort, OptimalClientSampling, Oracle, PowerOfChoice
 from fedroster.simulation import simulate
 
 torch = pytest.importorskip("torch", reason="trains networks")
@@ -388,6 +391,71 @@ def test_candidates_tell_the_norms_of_their_updates_before_some_are_sent():
         np.testing.assert_allclose(played.parameters["w"], total, rtol=1e-4)
         assert not np.isin([0, 7], selection.links).any()  # one whose model stays as it was, one that is not finite
     assert any(7 in rows for rows, _ in told)
+
+
+@dataclass(frozen=True)
+class Signed(Uniform):
+    """Learns from updates, and tells a test what it was told."""
+
+    signature: ClassVar[Signature] = Signature(length=8)
+    told: ClassVar[list[Feedback]] = []
+
+    def update(self, state, feedback, /):
+        self.told.append(feedback)
+        return state
+
+
+@pytest.mark.parametrize(
+    "network", [FlatNetwork(dropout=0.2), HierarchicalNetwork(num_clients=12)], ids=["flat", "edges"]
+)
+def test_signatures_are_of_the_updates_that_are_used(network):
+    """Of the model that each client was sent, by the projection of the run's seed; NaN for what is refused."""
+
+    class Far(Counting):
+        def train(self, parameters, clients, /, *, round, streams):
+            updates = super().train(parameters, clients, round=round, streams=streams)
+            rows = parameters["w"] + np.outer(clients + 1.0, [3.0, 4.0])
+            rows[np.isin(clients, self.bad)] = np.nan
+            return replace(updates, parameters={"w": rows})
+
+    directions = {}
+    for seed in (3, 4):
+        Signed.told.clear()
+        for _ in play(Signed(), Far(bad=[7]), network, seed=seed):
+            pass
+        expected = signatures_of({"w": np.array([[3.0, 4.0]])}, {"w": np.zeros(2)}, Signed.signature, seed=seed)[0]
+        for feedback in Signed.told:
+            used = (feedback.status == Status.COMPLETED) & (feedback.client != 7)
+            signature = feedback.signature[used]
+            np.testing.assert_allclose(signature, np.outer(feedback.client[used] + 1.0, expected), rtol=1e-3)
+            assert np.isnan(feedback.signature[feedback.status >= Status.DROPPED]).all()
+        assert any(7 in feedback.client for feedback in Signed.told)
+        directions[seed] = expected
+    assert not np.allclose(directions[3], directions[4])
+
+
+def test_nobody_is_told_signatures_who_does_not_ask():
+    for played in play(Uniform(), Counting(), rounds=3):
+        assert played.round.feedback.signature is None
+    with pytest.raises(ConfigurationError, match="without signatures"):
+        next(play(DivFL(), Counting(), places=FreePlaces()))
+
+
+def test_a_diverse_cohort_is_made_of_clients_whose_data_differ():
+    """Twelve clients of three kinds of data: after each was seen, the cohort of three has one of each."""
+
+    class Kinds(Counting):
+        def train(self, parameters, clients, /, *, round, streams):
+            updates = super().train(parameters, clients, round=round, streams=streams)
+            rng = streams.at("noise", round)
+            rows = parameters["w"] + np.eye(3)[clients % 3][:, :2] * 5.0 + rng.normal(0.0, 0.01, (len(clients), 2))
+            return replace(updates, parameters={"w": rows})
+
+    network = FlatNetwork(num_clients=12, cohort_size=3)
+    for played in play(DivFL(), Kinds(), network, rounds=20):
+        if played.round.number > 12 and played.round.context.available.all():
+            assert sorted(played.round.selection.links % 3) == [0, 1, 2]
+            np.testing.assert_allclose(played.round.selection.weights, 1 / 3)
 
 
 def test_the_clock_counts_the_polls():

@@ -12,6 +12,7 @@ import pytest
 from fedroster import make_policy
 from fedroster.catalogue import POLICIES
 from fedroster.core.because import because
+from fedroster.core.protocols import signs
 from fedroster.core.streams import Streams
 from fedroster.types import Feedback, ProblemSpec, RoundContext, Status
 
@@ -25,6 +26,7 @@ FLAT = {
     "f3ast": set(),
     "fedcor": set(),
     "optimal-client-sampling": set(),
+    "divfl": set(),
     "participation-weights": set(),
     "e3cs": set(),
     "oort": set(),
@@ -93,6 +95,8 @@ def rounds(text, *, num_rounds=24, seed=0, edge=False):
             loss = rng.uniform(0.1, 2.0, size)
             told = {"loss": loss, "squared_loss": loss**2, "num_samples": np.full(size, 10.0)}
         status = np.where(late, np.uint8(Status.LATE), np.uint8(Status.COMPLETED))
+        if (wanted := signs(policy)) is not None:
+            told["signature"] = rng.standard_normal((size, wanted.length))
         server = None if context.server is None else context.server[selection.links]
         state = policy.update(state, Feedback(number, clients, features, status, time_s, server=server, **told))
 

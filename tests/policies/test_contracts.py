@@ -38,6 +38,7 @@ FLAT = {
     "clustered-sampling": {},
     "fedcor:warm_up=1,interval=2": {},
     "optimal-client-sampling": {},
+    "divfl": {},
 }
 PRICED = {
     "cocs": {},
@@ -80,6 +81,7 @@ VARIANTS = [
     ("clustered-sampling:scheme=multinomial", SMALL),
     ("clustered-sampling:scheme=systematic", SMALL),
     ("optimal-client-sampling:variant=aocs,candidates=3", SMALL),
+    ("divfl:greedy=stochastic,weighing=samples", SMALL),
     *[(text, SMALL) for text in PRICED if text not in ("cocs", "oracle-p")],
     ("cocs:scale=0.01,h_T=2,low=0/0/0,high=100/100/100", SMALL),
     ("partial-pooling:beta=0.2", SMALL),

@@ -43,6 +43,7 @@ FLAT = [
     "pisces",
     "f3ast",
     "clustered-sampling",
+    "divfl",
     "clustered-sampling:scheme=multinomial",
     "clustered-sampling:scheme=systematic",
     "size-weighted",

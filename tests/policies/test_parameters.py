@@ -40,6 +40,7 @@ BAD = {
     "CUCBPairs": P2 | {"width": [-1.0]},
     "ClusteredSampling": {"scheme": ["poisson"]},
     "Dirichlet": {"gamma_2": [0.0, -1.0, math.inf]},
+    "DivFL": {"greedy": ["eager"], "epsilon": [0.0, 1.0], "weighing": ["gamma"]},
     "E3CS": {"fairness": [1.1], "eta": [0.0, 1e16], "schedule": ["step"], "horizon": [0]},
     "F3AST": {"beta": [0.0, 1.0, math.nan]},
     "FedCS": {"deadline_s": [0.0, math.nan, math.inf]},

@@ -16,6 +16,7 @@ from federations import LETTERS_LIST, PEERS, POLICY, make, play
 from fedroster import RBCSF, FailureRules, Floor, Record, Rules, Selector
 from fedroster.errors import ConfigurationError, LogFileError, UnknownNameError
 from fedroster.folder.lines import schema
+from fedroster.policies import DivFL
 from fedroster.record import Log, verify
 
 
@@ -47,6 +48,25 @@ def test_contexts_of_the_cohorts_are_enough_for_most_policies(policy, tmp_path):
     play_with_changes(selector, 8)
     record.close()
     assert next_cohorts(Log(tmp_path).selector(policy)) == next_cohorts(selector)
+
+
+def test_signatures_are_in_the_log_and_the_policy_learns_them_of_it_again(tmp_path):
+    selector, record = recorded(tmp_path, DivFL(), selector={"num_features": None})
+    selector.observe(selector.select().round, dropped=[], times_s={})
+    assert Log(tmp_path).lacks == "The policy learns from signatures of updates, and none were told."
+    rng = np.random.default_rng(5)
+    for _ in range(12):
+        cohort = selector.select()
+        signatures = {client: rng.standard_normal(64) for client in cohort.clients[1:]}
+        selector.observe(cohort.round, times_s=dict.fromkeys(cohort.clients, 1.0), signatures=signatures)
+    record.close()
+    log = Log(tmp_path)
+    assert log.lacks == ""
+    found = verify(tmp_path, DivFL())
+    assert found.is_whole
+    assert (found.num_decided, found.differences) == (13, ())
+    again = log.selector(DivFL())
+    assert [again.select().clients for _ in range(4)] == [selector.select().clients for _ in range(4)]
 
 
 def test_a_policy_that_learns_from_all_contexts_is_refused_without_them(tmp_path):

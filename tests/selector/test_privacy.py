@@ -30,6 +30,7 @@ READS = {
         "size-weighted",
     },
 }
+READS["signatures"] = {"divfl"}
 STEADY = FailureRules(pause_after=0)
 
 

@@ -16,7 +16,7 @@ from fedroster.core.errors import (
     InvalidInputError,
 )
 from fedroster.core.problem import Selection, Status
-from fedroster.core.protocols import Stateless
+from fedroster.core.protocols import Signature, Stateless
 
 
 def test_feedback_uses_the_context_of_its_own_round(tmp_path):
@@ -134,6 +134,47 @@ def test_losses_and_samples_are_told_by_client():
     assert policy.feedback[1].squared_loss.tolist() == [0.0]
     assert policy.feedback[1].loss is None
     assert policy.feedback[2].loss.tolist() == [-1.0]
+
+
+class ToldSignatures(Told):
+    signature = Signature(length=2)
+
+
+def test_signatures_are_told_by_client_if_the_policy_learns_from_them():
+    policy = ToldSignatures()
+    selector = make(["a", "b", "c"], policy=policy, cohort_size=3)
+    selector.select(contexts("abc"))
+    selector.observe(1, times_s={"c": 3.0, "a": 1.0}, signatures={"c": np.float32([0.5, -2.0])})
+    selector.observe(1, times_s={"b": 3.0})
+    np.testing.assert_array_equal(policy.feedback[0].signature, [[np.nan, np.nan], [0.5, -2.0]])
+    assert policy.feedback[1].signature is None
+    deaf = Told()
+    selector = make(["a"], policy=deaf, cohort_size=1)
+    selector.select(contexts("a"))
+    selector.observe(1, times_s={"a": 3.0}, signatures={"a": [1.0, 2.0, 3.0]})
+    assert deaf.feedback[0].signature is None
+
+
+@pytest.mark.parametrize(
+    ("signatures", "error", "message"),
+    [
+        ({"b": [1.0, 2.0]}, FeedbackError, "client 'b' is in signatures of round 1, but has no time in times_s"),
+        ({"a": [1.0]}, InvalidInputError, r"signatures of client 'a' is \[1.0\]; expected 2 finite numbers"),
+        ({"a": 1.0}, InvalidInputError, "signatures of client 'a' is 1.0; expected 2 finite numbers"),
+        ({"a": [[1.0, 2.0]]}, InvalidInputError, "expected 2 finite numbers"),
+        ({"a": [1.0, np.inf]}, InvalidInputError, "expected 2 finite numbers"),
+        ({"a": [1.0, "x"]}, InvalidInputError, "expected 2 finite numbers"),
+        ({"a": [1.0, 10**400]}, InvalidInputError, "expected 2 finite numbers"),
+        ([1.0, 2.0], InvalidInputError, "signatures are a list; expected a mapping"),
+    ],
+)
+def test_wrong_signatures_teach_nothing(signatures, error, message):
+    policy = ToldSignatures()
+    selector = make(["a", "b", "c"], policy=policy, cohort_size=3)
+    selector.select(contexts("abc"))
+    with pytest.raises(error, match=message):
+        selector.observe(1, times_s={"a": 1.0}, signatures=signatures)
+    assert policy.feedback == []
 
 
 @pytest.mark.parametrize(

@@ -245,6 +245,7 @@ class Feedback:
             known; None when no client measures losses.
         squared_loss: Mean over the same samples of the squared loss, same shape, >= 0.
         num_samples: Number of these samples, same shape, > 0.
+        signature: Signature of the client's update, shape (k, s); NaN where it is not known; None where none is.
         staleness: Rounds that began after this one and before it was reported.
     """
 
@@ -257,6 +258,7 @@ class Feedback:
     loss: FloatArray | None = None
     squared_loss: FloatArray | None = None
     num_samples: FloatArray | None = None
+    signature: FloatArray | None = None
     staleness: int = 0
 
     @property

@@ -31,6 +31,20 @@ S = TypeVar("S")
 E = TypeVar("E")
 
 
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a policy learns of each update (:func:`~fedroster.aggregation.signatures.signatures_of`).
+
+    Attributes:
+        of: "update" for a Gaussian projection of the whole update, "bias" for the update of the output layer's bias,
+            which has one number a class.
+        length: Numbers of a signature, s >= 1.
+    """
+
+    of: Literal["update", "bias"] = "update"
+    length: int = 64
+
+
 class Policy(Protocol[S]):
     """Decides which clients take part.
 
@@ -43,11 +57,11 @@ class Policy(Protocol[S]):
 
     A policy that learns from losses or sample counts also sets ``wants_losses = True`` (:func:`wants_losses`), one that
     asks candidates for their losses before it decides sets ``polls = True`` (:func:`polls`), with ``asks = "norms"`` if
-    they train first, and one that only asks whether updates come in time sets ``needs_limits = True``
-    (:func:`check_limits`).  Of ``wants_contexts`` and ``wants_deadline`` users are told where there are none
-    (:func:`missing_signals`).  One that owes participations is also an :class:`Owes`, one that believes something about
-    times an :class:`ExpectsTimes`, and one that says how much each update counts a :class:`Weighs`; if that makes their
-    sum an unbiased estimate it says of what by ``estimates``.
+    they train first, one that learns from updates has a ``signature`` (:func:`signs`), and one that only asks whether
+    updates come in time sets ``needs_limits = True`` (:func:`check_limits`).  Of ``wants_contexts`` and
+    ``wants_deadline`` users are told where there are none (:func:`missing_signals`).  One that owes participations is
+    also an :class:`Owes`, one that believes something about times an :class:`ExpectsTimes`, and one that says how much
+    each update counts a :class:`Weighs`; if that makes their sum an unbiased estimate it says of what by ``estimates``.
     How chance decides is said by ``draws`` (:func:`draws`), "unknown" where nothing is said.
     ``citation``, BibTeX, is what ``fedroster cite`` prints.
     """
@@ -249,6 +263,12 @@ def wants_losses(policy: AnyPolicy) -> bool:
     return bool(getattr(policy, "wants_losses", False))
 
 
+def signs(policy: AnyPolicy) -> Signature | None:
+    """What a policy learns of each update; None for nothing."""
+    found: Signature | None = getattr(policy, "signature", None)
+    return found
+
+
 def missing_signals(policy: AnyPolicy, *, losses: bool, contexts: bool, deadline: bool) -> tuple[str, ...]:
     """What a policy learns from that a federation or a scenario does not have, in words; empty for nothing.
 
@@ -257,7 +277,8 @@ def missing_signals(policy: AnyPolicy, *, losses: bool, contexts: bool, deadline
     there = {"losses": losses, "contexts": contexts, "deadline": deadline}
     words = {"losses": "losses", "contexts": "contexts", "deadline": "a deadline"}
     lacks = tuple(words[name] for name, has in there.items() if not has and getattr(policy, f"wants_{name}", False))
-    return lacks + (("norms of updates",) if asks(policy) == "norms" and not losses else ())
+    updates = {"norms": asks(policy) == "norms", "signatures": signs(policy) is not None}
+    return lacks + tuple(f"{name} of updates" for name, wanted in updates.items() if wanted and not losses)
 
 
 def polls(policy: AnyPolicy) -> bool:
@@ -330,10 +351,10 @@ def check_limits(policy: AnyPolicy, *, limited: bool) -> None:
 
 def refuse_unseen(policy: AnyPolicy) -> None:
     """Refuse a policy that needs to know of updates what no engine tells."""
-    if asks(policy) == "norms":
+    if asks(policy) == "norms" or signs(policy) is not None:
         raise ConfigurationError(
-            f"{type(policy).__name__} asks clients for the norm of an update before they send it, and engines have no "
-            "such exchange; it runs in simulate, federate and compare"
+            f"{type(policy).__name__} learns from norms or signatures of updates, and engines have no such exchange; "
+            "it runs in simulate, federate and compare"
         )
 
 

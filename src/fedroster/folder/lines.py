@@ -46,7 +46,7 @@ OPEN = 255
 """Status of a client that has not answered yet."""
 _MOST_SERVERS, _MOST_REASONS = 2**20, 1000
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
-_MEASURED = ("loss", "squared_loss", "num_samples")
+_MEASURED = ("loss", "squared_loss", "num_samples", "signature")
 
 Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
@@ -197,6 +197,7 @@ class ToldLine(Content, tag="told", kw_only=True):
     loss: Floats | None = None
     squared_loss: Floats | None = None
     num_samples: Floats | None = None
+    signature: Floats | None = None
     staleness: Count = 0
     round_s: Seconds | None = None
     costs: list[tuple[Slot, Annotated[float, Meta(ge=0.0)]]] = []
@@ -565,8 +566,11 @@ def read_told(line: ToldLine, capacity: int) -> Told:
     unlearned: Any = line.unlearned
     if unlearned is not None:
         unlearned = tuple(unpack_ints(unlearned, below=capacity, most=capacity, order="distinct").tolist())
-    given = {name: getattr(line, name) for name in _MEASURED}
+    given = {name: getattr(line, name) for name in _MEASURED[:-1]}
     measured: Any = {name: unpack_floats(values, count) for name, values in given.items() if values is not None}
+    if line.signature is not None:
+        length = length_of(line.signature) // max(count, 1)
+        measured["signature"] = unpack_floats(line.signature, count * length).reshape(count, length)
     time_s = unpack_floats(line.time_s, count)
     learned_s = time_s if line.learned_s is None else unpack_floats(line.learned_s, count)
     for times in (time_s, learned_s):

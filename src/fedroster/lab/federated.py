@@ -16,6 +16,7 @@ from fedroster.aggregation.hierarchical import aggregate_edges, aggregate_global
 from fedroster.aggregation.memory import UpdateMemory, UpdateTable
 from fedroster.aggregation.places import FreePlaces
 from fedroster.aggregation.server import ServerStep
+from fedroster.aggregation.signatures import signatures_of
 from fedroster.errors import ConfigurationError
 from fedroster.lab.training.protocol import Evaluation, MeasuringTrainer, Trainer, Updates
 from fedroster.parts import (
@@ -25,6 +26,7 @@ from fedroster.parts import (
     load_arrays,
     polls,
     save_arrays,
+    signs,
     suggests,
     wants_losses,
 )
@@ -40,6 +42,7 @@ from fedroster.types import (
     ProblemSpec,
     RoundContext,
     Selection,
+    Signature,
     Status,
     Streams,
 )
@@ -165,10 +168,12 @@ class _Trainer:
         aggregation: _Aggregation,
         *,
         losses: bool,
+        signature: Signature | None,
     ) -> None:
         self._trainer, self.aggregation = trainer, aggregation
         self._streams = streams
-        self._losses = losses
+        self._losses, self._wanted = losses, signature
+        self._signature: FloatArray | None = None
         self._loss_before: FloatArray = np.empty(0)
         self._squared_loss: FloatArray = np.empty(0)
         self._num_samples: FloatArray = np.empty(0)
@@ -182,6 +187,8 @@ class _Trainer:
         arrived = self._arrived(context, selection, outcome, feedback)
         missing = np.full((3, arrived.shape[0]), np.nan)
         self._loss_before, self._squared_loss, self._num_samples = missing
+        if self._wanted is not None:
+            self._signature = np.full((arrived.shape[0], self._wanted.length), np.nan)
         self.refused = np.empty(0, np.int64)
         # Only what arrives is trained: the rest is never seen.
         good = arrived.copy()
@@ -192,6 +199,8 @@ class _Trainer:
             # Of a refused update, nothing is believed.
             measured = np.where(good, (self._loss_before, self._squared_loss, self._num_samples), np.nan)
             feedback = replace(feedback, loss=measured[0], squared_loss=measured[1], num_samples=measured[2])
+        if self._signature is not None:
+            feedback = replace(feedback, signature=np.where(good[:, None], self._signature, np.nan))
         if good[arrived].all():
             return feedback
         failed = arrived & ~good
@@ -213,15 +222,17 @@ class _Trainer:
         updates = self._trainer.train(
             self.parameters, feedback.client[arrived], round=context.round, streams=self._streams
         )
-        self._note(updates, np.flatnonzero(arrived))
+        self._note(updates, np.flatnonzero(arrived), self.parameters)
         weights = None if selection.weights is None else selection.weights[arrived]
         average = self.aggregation.of_round(self.parameters, updates, feedback.client[arrived], weights)
         if average.used.any():
             self.parameters, self.evaluation = average.parameters, None
         return average.used
 
-    def _note(self, updates: Updates, rows: IntArray) -> None:
-        """Keep what the clients of these rows measured."""
+    def _note(self, updates: Updates, rows: IntArray, sent: Model) -> None:
+        """Keep what the clients of these rows measured, and the signatures of their updates of the model ``sent``."""
+        if self._signature is not None and self._wanted is not None:
+            self._signature[rows] = signatures_of(updates.parameters, sent, self._wanted, seed=self._streams.seed)
         self._loss_before[rows], self._num_samples[rows] = updates.loss_before, updates.num_samples
         if updates.squared_loss is not None:
             self._squared_loss[rows] = updates.squared_loss
@@ -287,7 +298,7 @@ class _HierarchicalExchange(_Trainer):
             mine = server == m
             edge = {name: values[m] for name, values in self.edges.items()}
             updates = self._trainer.train(edge, clients[mine], round=context.round, streams=self._streams)
-            self._note(updates, rows[mine])
+            self._note(updates, rows[mine], edge)
             if by_server:
                 alike = replace(updates, num_samples=np.ones_like(updates.num_samples))  # as in edge aggregation
                 counts = None if weights is None else weights[mine]
@@ -350,7 +361,7 @@ class _PlacesExchange(_Trainer):
     ) -> BoolArray:
         clients = feedback.client[arrived]
         updates = self._trainer.train(self.parameters, clients, round=context.round, streams=self._streams)
-        self._note(updates, np.flatnonzero(arrived))
+        self._note(updates, np.flatnonzero(arrived), self.parameters)
         good = self.aggregation.usable(updates.parameters, clients.shape[0], base=self.parameters)
         new = {
             "client": clients,
@@ -416,8 +427,9 @@ def federate(
     Args:
         policy: Chooses the clients, and may weigh them; else updates count by samples.  If it wants losses, it learns
             for each client whose update is used what the trainer measured before training: the mean loss, the mean of
-            its square, and the number of samples.  One that polls asks for the loss of the global model before it
-            decides, or lets candidates train and asks for the norms of their updates; the round's time has both legs.
+            its square, and the number of samples.  One that says a ``signature`` learns that of each such update.  One
+            that polls asks for the loss of the global model before it decides, or lets candidates train and asks for
+            the norms of their updates; the round's time has both legs.
         environment: The network.
         trainer: Trains cohorts and tests models.
         rounds: Last round to play.
@@ -456,7 +468,7 @@ def federate(
         raise ConfigurationError(f"server is {server} with {servers} servers; expected the plain step, ServerStep()")
     aggregation = _Aggregation(first, environment.spec, memory, server, None if start is None else start.aggregation)
     kind = _PlacesExchange if places is not None else _Trainer if servers == 1 else _HierarchicalExchange
-    exchange = kind(trainer, first, edges, streams, aggregation, losses=wants_losses(policy))
+    exchange = kind(trainer, first, edges, streams, aggregation, losses=wants_losses(policy), signature=signs(policy))
     if isinstance(exchange, _PlacesExchange) and places is not None:
         exchange.begin(places, environment.spec, None if start is None else start.aggregation)
     elapsed_s = 0.0 if start is None else start.elapsed_s

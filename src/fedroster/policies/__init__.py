@@ -7,6 +7,7 @@ from fedroster.policies.cocs import COCS
 from fedroster.policies.cs_ucb import CSUCB
 from fedroster.policies.cucb import CUCB, CUCBPairs
 from fedroster.policies.dirichlet import Dirichlet
+from fedroster.policies.divfl import DivFL
 from fedroster.policies.e3cs import E3CS
 from fedroster.policies.f3ast import F3AST
 from fedroster.policies.fedcor import FedCor
@@ -41,6 +42,7 @@ __all__ = [
     "CUCBPairs",
     "ClusteredSampling",
     "Dirichlet",
+    "DivFL",
     "FedCS",
     "FedCSGreedy",
     "FedCor",

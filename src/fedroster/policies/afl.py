@@ -14,11 +14,10 @@ from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray
 from fedroster.core.parameters import Range, Share
-from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
-from fedroster.core.protocols import ForOneServer
-from fedroster.estimation.reports import assumed_sizes, learn_losses, learn_sizes
+from fedroster.core.problem import RoundContext, Selection
+from fedroster.estimation.reports import assumed_sizes
 from fedroster.optimization.ranking import fill_up, greatest
-from fedroster.policies.power_of_choice import PowerOfChoiceState
+from fedroster.policies.power_of_choice import LearnsLosses, PowerOfChoiceState
 
 CITATION = """@misc{goetz2019active,
   author = {Goetz, Jack and Malik, Kshitiz and Bui, Duc and Moon, Seungwhan and Liu, Honglei and Kumar, Anuj},
@@ -41,7 +40,7 @@ def valuations(loss: FloatArray, num_samples: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True, slots=True)
-class AFL(ForOneServer):
+class AFL(LearnsLosses):
     r"""Leaves out clients of little value, draws most of the cohort by value, and the rest at random.
 
     Of the a available clients, the :math:`\lfloor \alpha_1 a \rfloor` of least value
@@ -61,18 +60,12 @@ class AFL(ForOneServer):
     """
 
     citation: ClassVar[str] = CITATION
-    wants_losses: ClassVar[bool] = True
     decides: ClassVar[str] = "drawn"
     refuses_first: ClassVar[bool] = True
 
     alpha_1: Share = 0.75
     alpha_2: Annotated[float, Range(least=0.0, most=1e6)] = 0.01
     alpha_3: Share = 0.1
-
-    def init(self, spec: ProblemSpec, /, *, rng: Generator) -> PowerOfChoiceState:
-        """No client has reported yet."""
-        count = spec.num_clients
-        return PowerOfChoiceState(np.full(count, np.inf), np.zeros(count, np.int64), np.zeros(count))
 
     def select(self, state: PowerOfChoiceState, context: RoundContext, /, *, rng: Generator) -> Selection:
         """Draw by value, then at random."""
@@ -89,9 +82,3 @@ class AFL(ForOneServer):
         chosen[rows[kept[greatest(score, by_value, rng=rng)]]] = True
         fill_up(chosen, rows, context.cohort_size, rng=rng)
         return Selection(context.round, np.flatnonzero(chosen))
-
-    def update(self, state: PowerOfChoiceState, feedback: Feedback, /) -> PowerOfChoiceState:
-        """Keep the latest loss of each client; others keep their value."""
-        learn_sizes(state.num_samples, feedback)
-        learn_losses(state.loss, state.reported, feedback)
-        return state

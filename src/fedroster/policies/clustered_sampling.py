@@ -13,12 +13,12 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
-from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
-from fedroster.core.protocols import Estimates, ForOneServer
-from fedroster.estimation.reports import assumed_sizes, learn_sizes
+from fedroster.core.problem import RoundContext, Selection
+from fedroster.core.protocols import Estimates
+from fedroster.estimation.reports import assumed_sizes
 from fedroster.optimization.ranking import sample_systematically
 from fedroster.policies.e3cs import allocate
-from fedroster.policies.size_weighted import SizesState
+from fedroster.policies.size_weighted import LearnsSizes, SizesState, draws_over_places
 
 CITATION = """@inproceedings{fraboni2021clustered,
   author    = {Fraboni, Yann and Vidal, Richard and Kameni, Laetitia and Lorenzi, Marco},
@@ -51,7 +51,7 @@ def pour(share: FloatArray, num_urns: int) -> tuple[IntArray, FloatArray]:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusteredSampling(ForOneServer):
+class ClusteredSampling(LearnsSizes):
     r"""Unbiased draws by sample size: m urns of equal mass, one client from each.
 
     .. math::
@@ -80,16 +80,11 @@ class ClusteredSampling(ForOneServer):
 
     citation: ClassVar[str] = CITATION
     decides: ClassVar[str] = "drawn"
-    wants_losses: ClassVar[bool] = True
     fills_cohort: ClassVar[bool] = False  # a large client is drawn more than once
     estimates: ClassVar[Estimates] = "samples"
     refuses_first: ClassVar[bool] = True
 
     scheme: Literal["clustered", "multinomial", "systematic"] = "clustered"
-
-    def init(self, spec: ProblemSpec, /, *, rng: Generator) -> SizesState:
-        """Know no size."""
-        return SizesState(np.zeros(spec.num_clients))
 
     def select(self, state: SizesState, context: RoundContext, /, *, rng: Generator) -> Selection:
         """Draw, and say how often each client was drawn."""
@@ -108,13 +103,6 @@ class ClusteredSampling(ForOneServer):
         drawn, count = np.unique(order[np.searchsorted(ends, points, side="right")], return_counts=True)
         return Selection(context.round, rows[drawn], drawn=count.astype(np.float64))
 
-    def update(self, state: SizesState, feedback: Feedback, /) -> SizesState:
-        """Learn the sizes."""
-        learn_sizes(state.num_samples, feedback)
-        return state
-
     def weights(self, state: SizesState, context: RoundContext, selection: Selection, /) -> FloatArray:
         """Draws over places, shape (k,)."""
-        ones = np.ones(selection.links.shape[0])
-        weight: FloatArray = (ones if selection.drawn is None else selection.drawn) / context.cohort_size
-        return weight
+        return draws_over_places(selection, context.cohort_size)

@@ -15,11 +15,12 @@ from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray
 from fedroster.core.parameters import Range
-from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
-from fedroster.core.protocols import Commits, Draws, ForOneServer
+from fedroster.core.problem import ProblemSpec, RoundContext, Selection
+from fedroster.core.protocols import Commits, Draws
 from fedroster.core.state import per_client
-from fedroster.estimation.reports import assumed_sizes, learn_sizes
+from fedroster.estimation.reports import assumed_sizes
 from fedroster.optimization.ranking import greatest
+from fedroster.policies.size_weighted import LearnsSizes
 
 CITATION = r"""@article{ribero2023federated,
   author  = {Ribero, M{\'o}nica and Vikalo, Haris and de Veciana, Gustavo},
@@ -48,7 +49,7 @@ class F3ASTState:
 
 
 @dataclass(frozen=True, slots=True)
-class F3AST(ForOneServer):
+class F3AST(LearnsSizes):
     r"""The m available clients of greatest :math:`p_k^2 / r_k^2`, the slope of the variance in a client's rate.
 
     .. math::
@@ -75,7 +76,6 @@ class F3AST(ForOneServer):
     citation: ClassVar[str] = CITATION
     draws: ClassVar[Draws] = "never"
     decides: ClassVar[str] = "turn"
-    wants_losses: ClassVar[bool] = True
     commits: ClassVar[Commits] = "cohort"
     refuses_first: ClassVar[bool] = True
 
@@ -96,11 +96,6 @@ class F3AST(ForOneServer):
         state.rate[:] = np.maximum((1.0 - self.beta) * state.rate, _LEAST)
         state.rate[context.clients_of(selection.links)] += self.beta
         np.minimum(state.rate, 1.0, out=state.rate)
-        return state
-
-    def update(self, state: F3ASTState, feedback: Feedback, /) -> F3ASTState:
-        """Learn the sizes."""
-        learn_sizes(state.num_samples, feedback)
         return state
 
     def weights(self, state: F3ASTState, context: RoundContext, selection: Selection, /) -> FloatArray:

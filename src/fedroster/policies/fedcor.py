@@ -15,11 +15,12 @@ from numpy.random import Generator
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.because import Because
 from fedroster.core.parameters import Count, Positive, Range
-from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
-from fedroster.core.protocols import Commits, ForOneServer
+from fedroster.core.problem import ProblemSpec, RoundContext, Selection
+from fedroster.core.protocols import Commits
 from fedroster.core.state import kept, per_client
-from fedroster.estimation.reports import assumed_sizes, learn_sizes
+from fedroster.estimation.reports import assumed_sizes
 from fedroster.optimization.ranking import fill_up
+from fedroster.policies.size_weighted import LearnsSizes
 
 CITATION = """@inproceedings{tang2022fedcor,
   author    = {Tang, Minxue and Ning, Xuefei and Wang, Yitu and Sun, Jingwei and Wang, Yu and Li, Hai and Chen, Yiran},
@@ -128,7 +129,7 @@ def choose(
 
 
 @dataclass(frozen=True, slots=True)
-class FedCor(ForOneServer):
+class FedCor(LearnsSizes):
     r"""Clients whose training is expected to reduce the losses of all clients most (:func:`choose`).
 
     Losses of all clients that are available are asked for (``context.poll``) in the first ``warm_up + 1`` rounds, whose
@@ -155,7 +156,6 @@ class FedCor(ForOneServer):
     """
 
     citation: ClassVar[str] = CITATION
-    wants_losses: ClassVar[bool] = True
     polls: ClassVar[bool] = True
     commits: ClassVar[Commits] = "cohort"
     refuses_first: ClassVar[bool] = True
@@ -240,8 +240,3 @@ class FedCor(ForOneServer):
         state.loss[:] = np.inf
         state.loss[client] = loss
         return replace(state, polled=round)
-
-    def update(self, state: FedCorState, feedback: Feedback, /) -> FedCorState:
-        """Learn the sizes."""
-        learn_sizes(state.num_samples, feedback)
-        return state

@@ -14,11 +14,11 @@ from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray
 from fedroster.core.parameters import Natural
-from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
-from fedroster.core.protocols import Asks, ForOneServer
-from fedroster.estimation.reports import assumed_sizes, learn_sizes
+from fedroster.core.problem import RoundContext, Selection
+from fedroster.core.protocols import Asks
+from fedroster.estimation.reports import assumed_sizes
 from fedroster.optimization.ranking import sample_systematically
-from fedroster.policies.size_weighted import SizesState
+from fedroster.policies.size_weighted import LearnsSizes, SizesState, draws_over_places
 
 CITATION = r"""@article{chen2022optimal,
   author  = {Chen, Wenlin and Horv{\'a}th, Samuel and Richt{\'a}rik, Peter},
@@ -73,7 +73,7 @@ def approximate(norm: FloatArray, size: int, *, passes: int = _PASSES) -> FloatA
 
 
 @dataclass(frozen=True, slots=True)
-class OptimalClientSampling(ForOneServer):
+class OptimalClientSampling(LearnsSizes):
     r"""Candidates train and report the norm of their update; of these, m upload, large updates more probably.
 
     .. math:: u_i = w_i \lVert \Delta_i \rVert, \qquad w_i = n_i / \textstyle\sum_{j \in Q} n_j, \qquad
@@ -97,7 +97,6 @@ class OptimalClientSampling(ForOneServer):
 
     citation: ClassVar[str] = CITATION
     decides: ClassVar[str] = "drawn"
-    wants_losses: ClassVar[bool] = True
     polls: ClassVar[bool] = True
     asks: ClassVar[Asks] = "norms"
     fills_cohort: ClassVar[bool] = False  # a client without a change need not upload
@@ -105,10 +104,6 @@ class OptimalClientSampling(ForOneServer):
 
     candidates: Natural = 0
     variant: Literal["exact", "aocs"] = "exact"
-
-    def init(self, spec: ProblemSpec, /, *, rng: Generator) -> SizesState:
-        """Know no size."""
-        return SizesState(np.zeros(spec.num_clients))
 
     def select(self, state: SizesState, context: RoundContext, /, *, rng: Generator) -> Selection:
         """Draw candidates, ask them, and draw the uploads."""
@@ -130,13 +125,6 @@ class OptimalClientSampling(ForOneServer):
         drawn = drawn[drawn < rows.shape[0]]
         return Selection(context.round, rows[drawn], drawn=size * share[drawn] / chance[drawn])
 
-    def update(self, state: SizesState, feedback: Feedback, /) -> SizesState:
-        """Learn the sizes."""
-        learn_sizes(state.num_samples, feedback)
-        return state
-
     def weights(self, state: SizesState, context: RoundContext, selection: Selection, /) -> FloatArray:
         """Share of the candidates' samples over the probability, shape (k,)."""
-        ones = np.ones(selection.links.shape[0])
-        weight: FloatArray = (ones if selection.drawn is None else selection.drawn) / context.cohort_size
-        return weight
+        return draws_over_places(selection, context.cohort_size)

@@ -46,8 +46,28 @@ class PowerOfChoiceState:
     num_samples: FloatArray = per_client(least=0.0)
 
 
+class LearnsLosses(ForOneServer):
+    """A policy that knows each client's latest loss."""
+
+    __slots__ = ()
+
+    wants_losses: ClassVar[bool] = True
+    refuses_first: ClassVar[bool] = True
+
+    def init(self, spec: ProblemSpec, /, *, rng: Generator) -> PowerOfChoiceState:
+        """No client has reported yet."""
+        count = spec.num_clients
+        return PowerOfChoiceState(np.full(count, np.inf), np.zeros(count, np.int64), np.zeros(count))
+
+    def update(self, state: PowerOfChoiceState, feedback: Feedback, /) -> PowerOfChoiceState:
+        """Keep the latest loss of each client; feedback of an earlier round does not replace it."""
+        learn_sizes(state.num_samples, feedback)
+        learn_losses(state.loss, state.reported, feedback)
+        return state
+
+
 @dataclass(frozen=True, slots=True)
-class PowerOfChoice(ForOneServer):
+class PowerOfChoice(LearnsLosses):
     r"""Sample d candidates by the size of their data, then choose the m of greatest loss.
 
     .. math::
@@ -79,7 +99,6 @@ class PowerOfChoice(ForOneServer):
     """
 
     citation: ClassVar[str] = CITATION
-    wants_losses: ClassVar[bool] = True
     refuses_first: ClassVar[bool] = True
 
     d: Natural = 0
@@ -89,11 +108,6 @@ class PowerOfChoice(ForOneServer):
     def polls(self) -> bool:
         """Whether candidates are asked for their losses."""
         return self.variant == "pow-d"
-
-    def init(self, spec: ProblemSpec, /, *, rng: Generator) -> PowerOfChoiceState:
-        """No client has reported yet."""
-        count = spec.num_clients
-        return PowerOfChoiceState(np.full(count, np.inf), np.zeros(count, np.int64), np.zeros(count))
 
     def select(self, state: PowerOfChoiceState, context: RoundContext, /, *, rng: Generator) -> Selection:
         """Sample candidates, then compare their losses."""
@@ -119,9 +133,3 @@ class PowerOfChoice(ForOneServer):
             return ranked("loss", chance, turning("loss", loss[own][0], cut, chosen=chosen, favours="more"))
         worst = state.loss[context.clients_of(selection.links)].min(initial=math.inf)
         return Because("drawn" if loss[own][0] == worst or (loss[own][0] > worst) != chosen else "loss")
-
-    def update(self, state: PowerOfChoiceState, feedback: Feedback, /) -> PowerOfChoiceState:
-        """Keep the latest loss of each client; feedback of an earlier round does not replace it."""
-        learn_sizes(state.num_samples, feedback)
-        learn_losses(state.loss, state.reported, feedback)
-        return state

@@ -7,7 +7,7 @@ arXiv:1907.02189.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -59,8 +59,32 @@ def check_feature(name: str, feature: int, spec: ProblemSpec) -> None:
         )
 
 
+class LearnsSizes(ForOneServer):
+    """A policy that knows how many samples each client holds, and may draw by it."""
+
+    __slots__ = ()
+
+    wants_losses: ClassVar[bool] = True
+    refuses_first: ClassVar[bool] = True
+
+    def init(self, spec: ProblemSpec, /, *, rng: Generator) -> Any:
+        """Know no size."""
+        return SizesState(np.zeros(spec.num_clients))
+
+    def update(self, state: Any, feedback: Feedback, /) -> Any:
+        """Learn the sizes."""
+        learn_sizes(state.num_samples, feedback)
+        return state
+
+
+def draws_over_places(selection: Selection, places: int) -> FloatArray:
+    """Weights by which a decision's draws count, shape (k,)."""
+    drawn: FloatArray = np.ones(selection.links.shape[0]) if selection.drawn is None else selection.drawn
+    return drawn / places
+
+
 @dataclass(frozen=True, slots=True)
-class SizeWeighted(ForOneServer):
+class SizeWeighted(LearnsSizes):
     r"""Clients are drawn one after the other, the next with probability :math:`n_i / \sum_j n_j` among those left.
 
     Scheme I of Li et al. draws with replacement, so that a client may count twice; a cohort here is a set, and it is
@@ -77,7 +101,6 @@ class SizeWeighted(ForOneServer):
     """
 
     citation: ClassVar[str] = CITATION
-    wants_losses: ClassVar[bool] = True
     refuses_first: ClassVar[bool] = True
     decides: ClassVar[str] = "drawn"
 
@@ -87,10 +110,6 @@ class SizeWeighted(ForOneServer):
         """Refuse more than one server, and a column that contexts do not have."""
         ForOneServer.check(self, spec)
         check_feature("size_feature", self.size_feature, spec)
-
-    def init(self, spec: ProblemSpec, /, *, rng: Generator) -> SizesState:
-        """Know no size."""
-        return SizesState(np.zeros(spec.num_clients))
 
     def _weight(self, state: SizesState, context: RoundContext, rows: IntArray) -> FloatArray:
         if self.size_feature < 0:
@@ -103,8 +122,3 @@ class SizeWeighted(ForOneServer):
         rows = np.flatnonzero(context.available)
         weight = self._weight(state, context, rows)
         return Selection(context.round, rows[sample_by_weight(weight, context.cohort_size, rng=rng)])
-
-    def update(self, state: SizesState, feedback: Feedback, /) -> SizesState:
-        """Learn the sizes."""
-        learn_sizes(state.num_samples, feedback)
-        return state

@@ -260,7 +260,7 @@ class Log:
                 self._place_of[place.round] = place
                 return place.round
             elif isinstance(said, ToldLine):
-                self._tells_losses |= said.loss is not None
+                self._tells_losses |= said.loss is not None or said.signature is not None
                 answer = read_told(said, memberships.at(len(memberships.changes)).capacity)
                 if answer.round in self._place_of:  # else it was decided before the log began
                     self._place_of[answer.round].answer(answer)

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from fedroster.core.protocols import AnyPolicy, Draws, deciding, draws, expects_times, polls, wants_losses
+from fedroster.core.protocols import AnyPolicy, Draws, deciding, draws, expects_times, polls, signs, wants_losses
 from fedroster.policies import (
     COCS,
     CUCB,
@@ -32,9 +32,10 @@ from fedroster.policies import (
     Uniform,
 )
 
-Reads = Literal["nothing", "system", "losses", "unknown"]
+Reads = Literal["nothing", "system", "losses", "signatures", "labels", "unknown"]
 """What decisions depend on: nothing that clients send; times, contexts and whether clients answer; also losses or
-numbers of samples, which are facts about their data."""
+numbers of samples, which are facts about their data; signatures of updates, which tell whose data are alike; or the
+updates of the output layer's bias, which tell which classes a client holds, nearly as a histogram of its data."""
 
 _NOTHING = (Uniform, Dirichlet)
 _SYSTEM = (COCS, CUCB, CUCBPairs, LinUCB, LinUCBPairs, FedCS, FedCSGreedy, Oracle, OracleP)
@@ -79,6 +80,8 @@ def reads(policy: AnyPolicy) -> Reads:
     declared: Reads | None = getattr(policy, "reads", None)
     if declared is not None:
         return declared
+    if (signature := signs(policy)) is not None:
+        return "labels" if signature.of == "bias" else "signatures"
     if wants_losses(policy) or polls(policy):
         return "losses"
     if expects_times(policy) or isinstance(policy, _SYSTEM):

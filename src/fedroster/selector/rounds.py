@@ -22,6 +22,7 @@ _MEASURED: dict[str, tuple[str, Callable[[float], bool]]] = {
     "losses": ("", lambda value: True),
     "squared_losses": (" >= 0", lambda value: value >= 0.0),
     "num_samples": (" > 0", lambda value: value > 0.0),
+    "signatures": ("", lambda value: True),
 }
 
 
@@ -49,9 +50,12 @@ class PendingRound:
         return PendingRound(self.slot[rows], self.features[rows], self.told[rows], self.status[rows], server)
 
 
-def _number(value: object) -> float:
-    """A real number, or NaN."""
+def _number(value: object, length: int = 0) -> Any:
+    """A real number, or as many as ``length``, or NaN."""
     try:
+        if length:
+            found = np.array(value, np.float64)
+            return found if found.shape == (length,) else float("nan")
         return float(value) if hasattr(value, "__float__") and not isinstance(value, bool | np.bool_) else float("nan")
     except Exception:  # a number beyond any float, or an object that is none
         return float("nan")
@@ -128,14 +132,17 @@ class _Answer:
                     f"time of client {client!r} is {shown(value)}; expected a finite number of seconds > 0"
                 )
 
-    def measured(self, name: str, values: Mapping[ClientId, float] | None) -> FloatArray | None:
-        """What clients measured, in the order of their rows; NaN where they did not, None if no client did."""
+    def measured(self, name: str, values: Mapping[ClientId, Any] | None, length: int = 0) -> FloatArray | None:
+        """What clients measured, in the order of their rows; NaN where they did not, None if no client did.
+
+        It is a number, or ``length`` numbers.
+        """
         if values is None:
             return None
         if not isinstance(values, Mapping):
             raise InvalidInputError(f"{name} are a {type(values).__name__}; expected a mapping from client to number")
         wanted, in_range = _MEASURED[name]
-        found = {}
+        found: dict[int, Any] = {}
         for client, value in values.items():
             row = self._row_of.get(client) if is_id(client) else None
             if row is not None and self._status[row] != _OPEN and self._again == "ignore":
@@ -144,13 +151,13 @@ class _Answer:
                 raise FeedbackError(
                     f"client {shown(client)} is in {name} of round {self._number}, but has no time in times_s"
                 )
-            number = _number(value)
-            if not (np.isfinite(number) and in_range(number)):
-                raise InvalidInputError(
-                    f"{name} of client {client!r} is {shown(value)}; expected a finite number{wanted}"
-                )
+            number = _number(value, length)
+            if not (np.isfinite(number).all() and in_range(number)):
+                expected = f"{length} finite numbers" if length else f"a finite number{wanted}"
+                raise InvalidInputError(f"{name} of client {client!r} is {shown(value)}; expected {expected}")
             found[row] = number
-        return np.array([found.get(row, np.nan) for row in sorted(self.outcomes)])
+        nothing = np.full(length, np.nan) if length else np.nan
+        return np.array([found.get(row, nothing) for row in sorted(self.outcomes)])
 
 
 class OpenRounds:
@@ -214,8 +221,9 @@ class OpenRounds:
         ids: Sequence[ClientId | None],
         times_s: Mapping[ClientId, float],
         outcomes: Iterable[tuple[ClientId, Status]],
-        measured: Mapping[str, Mapping[ClientId, float] | None],
+        measured: Mapping[str, Mapping[ClientId, Any] | None],
         *,
+        length: int = 0,
         again: Again,
     ) -> Feedback | None:
         """Check what is reported of a round; nothing is booked until :meth:`close`.
@@ -225,7 +233,8 @@ class OpenRounds:
             ids: Id of each slot.
             times_s: Exchange times, seconds, by client.
             outcomes: How exchanges ended.
-            measured: ``losses``, ``squared_losses`` and ``num_samples``, each by client, or None.
+            measured: ``losses``, ``squared_losses``, ``num_samples`` and ``signatures``, each by client, or None.
+            length: Numbers of a signature; 0 where no policy learns from one.
             again: Whether what was reported before, or is given up, is an error or ignored.
 
         Returns:
@@ -243,7 +252,7 @@ class OpenRounds:
             raise FeedbackError(self._not_open(number, is_number=is_number))
         answer = _Answer(int(number), pending, ids, again)
         answer.take(times_s, outcomes)
-        loss, squared_loss, num_samples = (answer.measured(name, measured[name]) for name in _MEASURED)
+        loss, squared_loss, num_samples = (answer.measured(name, measured[name]) for name in list(_MEASURED)[:3])
         if not answer.outcomes:
             return None
         rows = sorted(answer.outcomes)
@@ -257,6 +266,7 @@ class OpenRounds:
             loss=loss,
             squared_loss=squared_loss,
             num_samples=num_samples,
+            signature=answer.measured("signatures", measured["signatures"], length) if length else None,
             staleness=self.last - int(number),
         )
 

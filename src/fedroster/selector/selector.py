@@ -29,7 +29,7 @@ from fedroster.core.errors import (
 from fedroster.core.ids import ClientId, checked_ids, listed
 from fedroster.core.outside import plain
 from fedroster.core.problem import Status
-from fedroster.core.protocols import AnyPolicy
+from fedroster.core.protocols import AnyPolicy, signs
 from fedroster.core.state import as_labelled
 from fedroster.folder.events import (
     Asked,
@@ -242,6 +242,7 @@ class Selector(Kept):
         losses: Mapping[ClientId, float] | None = None,
         squared_losses: Mapping[ClientId, float] | None = None,
         num_samples: Mapping[ClientId, float] | None = None,
+        signatures: Mapping[ClientId, Any] | None = None,
         round_s: float | None = None,
         costs: Mapping[ClientId, float] | None = None,
         unlearned: Collection[ClientId] = (),
@@ -261,6 +262,8 @@ class Selector(Kept):
                 that set ``wants_losses`` learn from it and from the next two; others do not.
             squared_losses: Mean over the same samples of the squared loss, >= 0, by client.
             num_samples: Numbers of these samples, > 0, by client.
+            signatures: Signatures of updates, by client, of the kind and length that the policy's ``signature`` says; a
+                policy that says none is told none, and no log holds them then.
             round_s: How long the round took by the server's own clock, seconds, > 0: what a client that dropped out or
                 failed cost, unless the policy expects more of it.  If clients measure their own times, none counts as
                 longer, and if all times of a cohort are shorter, the difference counts for the client that was in most
@@ -275,7 +278,8 @@ class Selector(Kept):
         Raises:
             FeedbackError: If the round is unknown, a client was not chosen, or its feedback came before; or a loss or
                 sample count is of a client without a time.  Nothing is learned then.
-            InvalidInputError: If a time is not a positive, finite number, or a loss or sample count not in its range.
+            InvalidInputError: If a time is not a positive, finite number, or a loss, sample count or signature not in
+                its range.
         """
         if round_s is not None:
             check_number("round_s", round_s, above=0.0)
@@ -284,7 +288,8 @@ class Selector(Kept):
             self._members.ids,
             {} if times_s is None else times_s,
             outcomes({} if status is None else status, late, dropped, failed),
-            {"losses": losses, "squared_losses": squared_losses, "num_samples": num_samples},
+            {"losses": losses, "squared_losses": squared_losses, "num_samples": num_samples, "signatures": signatures},
+            length=0 if (wanted := signs(self.policy)) is None else wanted.length,
             again=again,
         )
         if feedback is None:

@@ -21,6 +21,7 @@ from fedroster.core.protocols import (
     expects_times,
     owes,
     refuses_first,
+    signs,
     wants_losses,
     weighed,
 )
@@ -132,12 +133,18 @@ class PolicyContract:
         return self._next("update", booked, self._reveal(context, outcome, selection))
 
     def _reveal(self, context: RoundContext, outcome: Outcome, selection: Selection) -> Feedback:
-        """What comes back; if the policy wants losses, with those of most clients, and of none every fifth round."""
-        feedback = outcome.reveal(context, selection)
-        if not wants_losses(self.policy()) or context.round % 5 == 0:
+        """What comes back; losses and signatures that the policy wants are of most clients, none every fifth round."""
+        feedback, wanted = outcome.reveal(context, selection), signs(self.policy())
+        if context.round % 5 == 0:
             return feedback
         # Drawn for every link: a client reports the same whatever other clients were chosen.
         rng = Streams(7).at("contract", context.round)
+        if wanted is not None:
+            told = rng.standard_normal((context.num_links, wanted.length))
+            told[rng.random(context.num_links) < 0.2] = np.nan
+            feedback = dataclasses.replace(feedback, signature=told[selection.links])
+        if not wants_losses(self.policy()):
+            return feedback
         loss, spread, known = rng.gamma(4.0, 0.5, context.num_links), rng.random(context.num_links), outcome.responds
         known = (known & (rng.random(context.num_links) < 0.8))[selection.links]
         loss, spread = loss[selection.links], spread[selection.links]

@@ -46,7 +46,7 @@ from fedroster.lab.pages.report import (
 )
 from fedroster.lab.statistics import FEWEST, mean_interval, pareto_front
 from fedroster.lab.trials.store import read_table, write_json, write_table
-from fedroster.parts import counted, wants_losses, write_text_atomically
+from fedroster.parts import counted, missing_signals, write_text_atomically
 from fedroster.types import FloatArray
 
 if TYPE_CHECKING:
@@ -210,12 +210,13 @@ class Comparison:
 
     @property
     def blind(self) -> str:
-        """Which policies choose by losses where nothing is trained, in a sentence; empty for none."""
+        """Which policies choose by losses or updates where nothing is trained, in a sentence; empty for none."""
         if self.settings.task is not None:
             return ""
-        blind = [text for text in self.settings.policies if wants_losses(make_policy(text))]
-        said = f"These choose by losses, which there are none of without training, so blindly: {joined(blind)}."
-        return said if blind else ""
+        signals = {"losses": False, "contexts": True, "deadline": True}
+        blind = [text for text in self.settings.policies if missing_signals(make_policy(text), **signals)]
+        said = "These choose by losses or updates, which there are none of without training, so blindly:"
+        return f"{said} {joined(blind)}." if blind else ""
 
     def __str__(self) -> str:
         """One line."""

@@ -61,6 +61,7 @@ _LOOKS: Mapping[str, Look] = {
     "pisces": Look("#C078C0", ":"),
     "fedcor": Look("#2E6F40", ":"),
     "optimal-client-sampling": Look("#2E6F40", "-."),
+    "divfl": Look("#C078C0"),
     "f3ast": Look("#2E6F40"),
     "clustered-sampling": Look("#2E6F40", "--"),
 }

@@ -1,0 +1,150 @@
+"""DivFL: its greedies by hand and against the definition, its weights, and who goes first."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedroster.core.problem import Feedback, Status
+from fedroster.core.streams import Streams
+from fedroster.policies import DivFL
+from fedroster.policies.by_signature import SignaturesState
+from fedroster.policies.divfl import shares, stand_for_all
+from reference import facility_cost, facility_shares
+from rounds import context_of
+
+LINE = np.array([[0.0], [0.1], [0.3], [5.0], [5.1], [9.0]])
+POINTS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=3, max_size=9)
+
+
+def found(points, size, greedy, *, seed=0, epsilon=0.1):
+    rng = np.random.default_rng(seed)
+    return stand_for_all(np.asarray(points, np.float64), size, greedy=greedy, epsilon=epsilon, rng=rng).tolist()
+
+
+@pytest.mark.parametrize("greedy", ["naive", "lazy"])
+def test_the_choice_by_hand_and_its_tie(greedy):
+    """0.3 and 5 tie with 18.7; each branch is taken about as often."""
+    branches = {(2, 4, 5): [18.7, 4.5, 0.6], (3, 1, 5): [18.7, 4.4, 0.4]}
+    taken = [tuple(found(LINE, 3, greedy, seed=seed)) for seed in range(400)]
+    assert set(taken) == set(branches)
+    assert 160 < taken.count((2, 4, 5)) < 240
+    for chosen, costs in branches.items():
+        measured = [facility_cost(LINE, chosen[: step + 1]) for step in range(3)]
+        assert measured == pytest.approx(costs)
+
+
+def test_shares_by_hand():
+    assert (6 * shares(LINE, LINE[[2, 4, 5]])).tolist() == pytest.approx([3, 2, 1])
+    assert (6 * shares(LINE, LINE[[3, 1, 5]])).tolist() == pytest.approx([2, 3, 1])
+    assert shares(LINE, LINE[[1, 1]]).tolist() == [1.0, 0.0]  # two at the same place
+
+
+@settings(max_examples=200)
+@given(POINTS, st.integers(1, 8), st.integers(0, 9))
+def test_each_choice_costs_the_least_and_the_greedies_agree(points, size, seed):
+    size = min(size, len(points) - 1)
+    naive = found(points, size, "naive", seed=seed)
+    assert found(points, size, "lazy", seed=seed) == naive
+    for step, choice in enumerate(naive):
+        others = [j for j in range(len(points)) if j not in naive[:step]]
+        costs = {j: facility_cost(points, [*naive[:step], j]) for j in others}
+        assert costs[choice] == pytest.approx(min(costs.values()), abs=1e-6)
+    np.testing.assert_allclose(
+        shares(np.array(points, float), np.array(points, float)[naive]), facility_shares(points, naive)
+    )
+
+
+@settings(max_examples=100)
+@given(POINTS, st.integers(1, 3))
+def test_the_guarantee(points, size):
+    """What is saved from everybody's greatest distance is at least 1 - 1/e of the most that can be."""
+    size = min(size, len(points) - 1)
+    total = len(points) * max(np.linalg.norm(np.subtract(one, other)) for one in points for other in points)
+    best = max(total - facility_cost(points, chosen) for chosen in combinations(range(len(points)), size))
+    assert total - facility_cost(points, found(points, size, "lazy")) >= (1.0 - np.exp(-1.0)) * best - 1e-9
+
+
+def test_many_points_are_compared_without_keeping_distances(monkeypatch):
+    points = np.random.default_rng(0).standard_normal((300, 8))
+    expected = found(points, 12, "naive")
+    assert found(points, 12, "lazy") == expected
+    monkeypatch.setattr("fedroster.policies.divfl._MOST_KEPT", 0)
+    for greedy in ("naive", "lazy"):
+        assert found(points, 12, greedy) == expected
+
+
+def test_stochastic_looks_at_a_random_part():
+    points = np.random.default_rng(1).standard_normal((40, 3))
+    assert set(found(points, 5, "stochastic", epsilon=1e-9)) == set(found(points, 5, "naive"))
+    one_at_a_time = [found(points, 30, "stochastic", epsilon=0.9, seed=seed) for seed in range(400)]
+    often = np.bincount(np.concatenate(one_at_a_time), minlength=40) / 400
+    np.testing.assert_allclose(often, 0.75, atol=0.1)  # one candidate each time: draws without a look
+    few = np.mean([facility_cost(points, found(points, 5, "stochastic", seed=seed)) for seed in range(30)])
+    blind = np.mean([facility_cost(points, found(points, 5, "stochastic", epsilon=0.999, seed=s)) for s in range(30)])
+    assert facility_cost(points, found(points, 5, "naive")) < few < blind
+
+
+def told(policy, state, signature, *, round=1):
+    """The state after these signatures, by client."""
+    client = np.array(list(signature))
+    size = client.shape[0]
+    rows = np.array(
+        [np.resize(np.asarray(values, np.float64), policy.signature.length) for values in signature.values()]
+    )
+    status = np.full(size, np.uint8(Status.COMPLETED))
+    return policy.update(state, Feedback(round, client, np.zeros((size, 1)), status, np.ones(size), signature=rows))
+
+
+def fresh(policy, num_clients):
+    length = policy.signature.length
+    return SignaturesState(np.zeros((num_clients, length)), np.zeros(num_clients, np.int64))
+
+
+def test_strangers_go_first_and_count_alike():
+    policy = DivFL()
+    state = told(policy, fresh(policy, 8), dict.fromkeys(range(4), 1.0))
+    few = context_of(8, 6)
+    for seed in range(20):
+        selection = policy.select(state, few, rng=Streams(seed).at("p"))
+        assert set(range(4, 8)) <= set(selection.links.tolist())
+        assert selection.links.shape[0] == 6
+        np.testing.assert_allclose(policy.weights(state, few, selection), 1 / 6)
+    drawn = np.zeros(8)
+    for seed in range(900):
+        drawn[policy.select(state, context_of(8, 2), rng=Streams(seed).at("p")).links] += 1
+    np.testing.assert_allclose(drawn / 900, [0] * 4 + [0.5] * 4, atol=0.06)
+
+
+def test_the_known_answer_by_the_policy():
+    """Only those that are there stand for each other; a cohort counts by shares or, as None says, by samples."""
+    policy = DivFL()
+    state = fresh(policy, 8)
+    for client, (value,) in enumerate(LINE):
+        state = told(policy, state, {client: [value] + [0.0] * 63})
+    state = told(policy, state, {6: [7.0] + [0.0] * 63, 7: [7.0] + [0.0] * 63})
+    context = context_of(8, 3, available=[True] * 6 + [False] * 2)
+    seen = set()
+    for seed in range(20):
+        selection = policy.select(state, context, rng=Streams(seed).at("p"))
+        seen.add((*selection.links.tolist(), *(6 * policy.weights(state, context, selection)).round(9).tolist()))
+        assert DivFL(weighing="samples").weights(state, context, selection) is None
+    assert seen == {(2, 4, 5, 3.0, 2.0, 1.0), (1, 3, 5, 3.0, 2.0, 1.0)}
+
+
+def test_what_is_learned():
+    policy = DivFL()
+    state = told(policy, fresh(policy, 4), {0: 1.0, 1: 2.0}, round=3)
+    state = told(policy, state, {0: 9.0}, round=2)  # it is older
+    state = told(policy, state, {1: np.nan, 2: 1e300}, round=4)
+    assert state.signature[:3, 0].tolist() == [1.0, 2.0, 1e50]
+    assert state.reported.tolist() == [3, 3, 4, 0]
+    foreign = Feedback(5, np.array([3]), np.zeros((1, 1)), np.zeros(1, np.uint8), np.ones(1))
+    for signature in (None, np.ones((1, 5))):  # of another length, as in a foreign log
+        state = policy.update(state, dataclasses.replace(foreign, signature=signature))
+    assert state.reported[3] == 0
