@@ -528,6 +528,7 @@ def test_nodes_that_the_grid_refuses_are_dropped():
     (replies,) = play(grid, fake)
     assert len(replies) == 2
     assert reports[-1].status["n01"] is Status.DROPPED
+    assert grid._exchange.open == {}  # nothing is awaited of it
 
 
 def test_mixed_messages_are_refused():
