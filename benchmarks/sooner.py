@@ -363,11 +363,15 @@ def medians(found: Mapping[tuple[str, float, str], Mapping[int, Mapping[str, str
     at = [name for name in next(iter(next(iter(found.values())).values())) if name.startswith("at_")]
     heads = ["world", "coupling", "way", "target, s", "reached by", "final, %", "slowest quarter, %", "sway"]
     heads += ["least share", *(f"{name[3:-2]} s, %" for name in at)]
+    if served := "least_served" in next(iter(next(iter(found.values())).values())):
+        heads.insert(7, "least served, %")
     lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     for where, rows in found.items():
-        of = {name: np.array([float(row[name]) for row in rows.values()]) for name in (*MEASURED, *at)}
+        names = (*MEASURED, *at, *["least_served"] * served)
+        of = {name: np.array([float(row[name]) for row in rows.values()]) for name in names}
         reached = f"{np.median(of['target_s']):.0f} | {np.isfinite(of['target_s']).sum()} of {len(rows)}"
-        points = " | ".join(f"{100 * np.median(of[name]):.1f}" for name in ("final", "slowest_quarter", "sway"))
+        shown = ("final", "slowest_quarter", *["least_served"] * served, "sway")
+        points = " | ".join(f"{100 * np.median(of[name]):.1f}" for name in shown)
         cells = [*map(str, where), reached, points, f"{np.median(of['least_share']):.2f}"]
         cells += [f"{100 * np.median(of[name]):.1f}" for name in at]
         lines.append(f"| {' | '.join(cells)} |")
