@@ -64,7 +64,7 @@ def reproduce(
     changed = parse_settings(set_ or [])
     engine, conditions = workplace.open(), training.conditions()
     with interrupted(lambda: kept_runs(target)), progress("training" if scale else "simulating") as advance:
-        made = make(
+        verdicts = make(
             Order(paper, numbers, figure or (), rounds, scale, training_numbers, changed, policy or ()),
             target,
             command=this_command(),
@@ -74,8 +74,8 @@ def reproduce(
             conditions=conditions,
             progress=lambda done: advance(100 * done, 100),
         )
-    _print(made.verdicts)
-    remark(f"written to {made.folder}")
+    _print(verdicts)
+    remark(f"written to {target}")
 
 
 def _print(verdicts: Sequence[Verdict]) -> None:

@@ -138,9 +138,9 @@ def test_a_small_run_of_each_kind(tmp_path):
     wanted = ["rates", "training-mnist"]
     order = Order("partial-pooling", [0, 1], wanted, rounds=10, scale="smoke")
     made = reproduce(order, tmp_path, command="", output=Output(tables=True), workers=1)
-    assert all(verdict.claim.ours for verdict in made.verdicts)
+    assert all(verdict.claim.ours for verdict in made)
     page = (tmp_path / "index.md").read_text()
-    assert f"All {len(made.verdicts)} claims are ours: {counted(made.verdicts)}." in page
+    assert f"All {len(made)} claims are ours: {counted(made)}." in page
     for figure in wanted:
         assert pl.read_csv(tmp_path / f"figure-{figure}.csv").height > 0
         assert (tmp_path / f"figure-{figure}.svg").stat().st_size > 5000

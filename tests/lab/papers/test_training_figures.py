@@ -215,7 +215,7 @@ def test_the_smoke_size_makes_everything(tmp_path, paper):
     shares = []
     made = smoke(tmp_path, paper, order={"figures": figures}, progress=shares.append)
     assert shares[-1] == pytest.approx(1.0)
-    assert len({one.claim.statement for one in made.verdicts}) == len(made.verdicts) > 5
+    assert len({one.claim.statement for one in made}) == len(made) > 5
     for figure in figures:
         assert pl.read_csv(tmp_path / f"figure-{figure}.csv").height > 0
         assert (tmp_path / f"figure-{figure}.svg").stat().st_size > 5000

@@ -60,8 +60,7 @@ def test_no_paper_is_imported_before_it_is_asked_for(distribution):
 
 @pytest.mark.usefixtures("distribution")
 def test_another_package_brings_a_paper(tmp_path):
-    made = reproduce(Order("made-up", [0, 1]), tmp_path / "out", command="fedroster reproduce made-up", workers=1)
-    (verdict,) = made.verdicts
+    (verdict,) = reproduce(Order("made-up", [0, 1]), tmp_path / "out", command="fedroster", workers=1)
     assert verdict.effect.mean > 5.0  # seconds
     page = (tmp_path / "out/index.md").read_text()
     assert page.startswith("# A made-up paper\n")

@@ -34,7 +34,7 @@ def entered(monkeypatch):
     """An entry for what :func:`small` makes."""
 
     def enter(made, **changes):
-        claims = {verdict.claim.name: registry.tested(verdict.claim) for verdict in made.verdicts}
+        claims = {verdict.claim.name: registry.tested(verdict.claim) for verdict in made}
         entry = dataclasses.replace(Registered("2026-01-31", 1, {"simulation": [0, 1]}, claims), **changes)
         monkeypatch.setattr("fedroster.lab.verdicts.reproduce.registered", lambda paper: entry)
         return entry
@@ -44,7 +44,7 @@ def entered(monkeypatch):
 
 def test_a_run_carries_the_digest_and_the_page_says_so(tmp_path, entered):
     entry = entered(small(tmp_path / "old"))
-    assert small(tmp_path / "old").verdicts  # what was kept is older than the entry
+    assert small(tmp_path / "old")  # what was kept is older than the entry
     old, new = (read_json(tmp_path / name / "settings.json") for name in ("old", "new") if small(tmp_path / name))
     assert old["registered"] == "no: 14 runs are older than the registry"
     assert new["registry"] == entry.digest
@@ -71,18 +71,18 @@ def test_what_differs_from_the_registry_is_said(tmp_path, entered, change, fault
 
 
 def test_the_family_is_that_of_the_paper_and_not_of_the_page(tmp_path, entered):
-    alone = small(tmp_path / "a", seeds=list(range(8))).verdicts[1]
+    alone = small(tmp_path / "a", seeds=list(range(8)))[1]
     entered(small(tmp_path / "b"), claims={str(i): {"parts": [""]} for i in range(1000)})
-    among = small(tmp_path / "c", seeds=list(range(8))).verdicts[1]
+    among = small(tmp_path / "c", seeds=list(range(8)))[1]
     assert among.p_holds > 5 * alone.p_holds > 0.0
 
 
 def test_each_of_two_looks_has_half_the_level(tmp_path, entered):
     made = small(tmp_path / "first")
     entered(made)
-    one = small(tmp_path / "one").verdicts
+    one = small(tmp_path / "one")
     entered(made, looks=2)
-    two = small(tmp_path / "two").verdicts
+    two = small(tmp_path / "two")
     assert any(verdict.levels for verdict in one)
     assert [verdict.levels for verdict in two] == [tuple(level / 2 for level in verdict.levels) for verdict in one]
 

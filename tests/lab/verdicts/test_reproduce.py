@@ -28,12 +28,13 @@ TABLES = Output(pages=False, tables=True)
 
 
 def test_the_same_call_makes_the_same_files(tmp_path):
-    one, other = run(tmp_path / "one"), run(tmp_path / "other")
-    files = sorted(path.name for path in one.folder.iterdir() if path.is_file())
-    assert files == sorted(path.name for path in other.folder.iterdir() if path.is_file())
-    assert {"figure-2.csv", "figure-2.svg", "claims.csv", "report.html", "settings.json"} <= set(files)
-    for name in files:
-        assert (one.folder / name).read_bytes() == (other.folder / name).read_bytes(), name
+    def files(name):
+        run(tmp_path / name)
+        return {path.name: path.read_bytes() for path in (tmp_path / name).iterdir() if path.is_file()}
+
+    one = files("one")
+    assert one == files("other")
+    assert {"figure-2.csv", "figure-2.svg", "claims.csv", "report.html", "settings.json"} <= one.keys()
 
 
 def test_progress_counts_every_run(tmp_path):
@@ -56,7 +57,7 @@ def test_a_figure_is_the_mean_over_its_seeds(tmp_path):
 
 def test_every_figure_has_a_title_and_every_claim_a_name_of_its_own(tmp_path):
     made = run(tmp_path, figures=[], output=TABLES)
-    names = [verdict.claim.name for verdict in made.verdicts]
+    names = [verdict.claim.name for verdict in made]
     assert len(names) == len(set(names)) == read_table(tmp_path / "claims.csv").height
     assert len(names) >= 12
     for name, recipe in find_paper("rbcs-f").figures.items():
@@ -101,10 +102,10 @@ def test_the_claims_come_before_the_figures(tmp_path):
 
 def test_our_own_questions_are_not_counted_as_the_papers(tmp_path):
     made = reproduce(Order("rbcs-f", [0, 1], ["2-long", "regret"], 10), tmp_path, command="")
-    asked = [verdict.claim.ours for verdict in made.verdicts]
+    asked = [verdict.claim.ours for verdict in made]
     assert (asked.count(False), asked.count(True)) == (2, 1)
     page = (tmp_path / "index.md").read_text()
-    theirs, ours = ([v for v in made.verdicts if v.claim.ours is ours] for ours in (False, True))
+    theirs, ours = ([v for v in made if v.claim.ours is ours] for ours in (False, True))
     assert f"Of 2 claims of the paper {sum(v.word != 'undecided' for v in theirs)}" in page
     assert f"Of our own further questions, 1: {counted(ours)}." in page
 

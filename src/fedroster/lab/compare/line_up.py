@@ -168,16 +168,13 @@ def line_up(scenario: str, asked: Asked, *, must_run: bool = True) -> Settings:
     )
 
 
-def line_ups(scenarios: Sequence[str], asked: Asked, *, must_run: bool | None = None) -> list[Settings]:
+def line_ups(scenarios: Sequence[str], asked: Asked) -> list[Settings]:
     """Decide what is compared in each scenario of :func:`scenarios_of`.
 
-    Args:
-        scenarios: Scenarios, or "all".
-        asked: What holds for each of them; the policy in focus must take part in one.
-        must_run: Whether it is an error if a policy that is named cannot run in a scenario, or it is left out there;
-            None for an error with one scenario.
+    The policy in focus must take part in one.  A policy that is named and cannot run is an error where one scenario is
+    named; else it is left out there.
     """
-    strict = (len(scenarios) == 1 and scenarios[0] != ALL) if must_run is None else must_run
+    strict = len(scenarios) == 1 and scenarios[0] != ALL
     plans = [line_up(scenario, asked, must_run=strict) for scenario in scenarios_of(scenarios)]
     _check_focus((text for plan in plans for text in plan.policies), asked.in_focus)
     return plans

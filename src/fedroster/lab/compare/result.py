@@ -27,10 +27,8 @@ from fedroster.lab.compare.tables import (
     points_of,
     read_settings,
     runs_of,
-    summary_of,
     summary_table,
     values_of,
-    values_table,
 )
 from fedroster.lab.pages.looks import MANY
 from fedroster.lab.pages.report import (
@@ -90,7 +88,7 @@ class Comparison:
     @cached_property
     def values(self) -> Values:
         """By policy and measure one number for each seed."""
-        return values_of(self.runs, self.settings)
+        return {text: values_of(own, self.runs, self.settings) for text, own in self.runs.items()}
 
     @cached_property
     def tests(self) -> dict[str, list[Contrast]]:
@@ -100,11 +98,22 @@ class Comparison:
     @property
     def frame(self) -> pl.DataFrame:
         """A row for each policy and seed, a column for each measure."""
-        return values_table(self.values, self.settings)
+        seeds = sorted(self.settings.seeds)
+        return pl.concat(pl.DataFrame({"policy": text, "seed": seeds, **own}) for text, own in self.values.items())
 
     def summary(self) -> pl.DataFrame:
         """A row for each policy: the mean of each measure, and the ends of its 95 % interval."""
-        return summary_of(self.values, self.settings)
+        rows = []
+        for text, measures in self.values.items():
+            row: dict[str, Any] = {"policy": text, "seeds": len(self.settings.seeds)}
+            for name, each in measures.items():
+                if name == "reached_target":
+                    row[name] = int(each.sum())
+                    continue
+                interval = mean_interval(each if np.isfinite(each).all() else np.full(1, np.nan))
+                row |= {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
+            rows.append(row)
+        return pl.DataFrame(rows).with_columns(pl.selectors.float().fill_nan(None))
 
     def to_latex(self) -> str:
         """The summary as a table for LaTeX with the package booktabs: means, and half of their 95 % intervals."""

@@ -187,10 +187,6 @@ class Runs:
         runs = zip(self.elapsed_s, np.nan_to_num(self.accuracy), strict=True)
         return np.array([crossing(*run, target) for run in runs])
 
-    def decision_time_s(self) -> FloatArray:
-        """Median over rounds: the first rounds compile, and the machine does other things, too."""
-        return np.asarray(np.median(self.decision_s, axis=1))
-
 
 _BY_ROUND = tuple(field.name for field in fields(Runs) if field.name not in ("chosen", "available", "served"))
 
@@ -286,12 +282,8 @@ UTILITY = Measure("cumulative_utility", "updates", 1.0, 0, about="updates that a
 EXPLORING = Measure("explore_share", "exploring, %", 100.0, about="rounds in which the policy explored")
 
 
-def values_of(runs: Mapping[str, Runs], settings: Settings) -> Values:
-    """Measure every policy with every seed."""
-    return {text: _values(own, runs, settings) for text, own in runs.items()}
-
-
-def _values(own: Runs, runs: Mapping[str, Runs], settings: Settings) -> dict[str, FloatArray]:
+def values_of(own: Runs, runs: Mapping[str, Runs], settings: Settings) -> dict[str, FloatArray]:
+    """Measure a policy with every seed, shape (seeds,) each."""
     found = {}
     if settings.task is not None:
         times = own.time_to(settings.target_accuracy)
@@ -321,7 +313,8 @@ def _values(own: Runs, runs: Mapping[str, Runs], settings: Settings) -> dict[str
         "explore_share": own.exploring.mean(axis=1),
         "final_mean_backlog": own.mean_backlog[:, -1],
         "max_participation_rate": own.chosen.max(axis=1) / own.num_rounds,
-        "decision_s": own.decision_time_s(),
+        # The first rounds compile, and the machine does other things, too.
+        "decision_s": np.asarray(np.median(own.decision_s, axis=1)),
         **{name: np.array([getattr(one, name) for one in own.served]) for name in _SERVED},
     }
 
@@ -343,29 +336,7 @@ def points_of(values: Values, measure: Measure) -> Points:
     }
 
 
-def summary_of(values: Values, settings: Settings) -> pl.DataFrame:
-    """Means with their intervals, a row for each policy."""
-    rows = []
-    for text, measures in values.items():
-        row: dict[str, Any] = {"policy": text, "seeds": len(settings.seeds)}
-        for name, each in measures.items():
-            if name == "reached_target":
-                row[name] = int(each.sum())
-                continue
-            interval = mean_interval(each if np.isfinite(each).all() else np.full(1, np.nan))
-            row |= {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
-        rows.append(row)
-    return pl.DataFrame(rows).with_columns(pl.selectors.float().fill_nan(None))
-
-
 # -------------------------------------------------------------------- tables
-
-
-def values_table(values: Values, settings: Settings) -> pl.DataFrame:
-    """A row for each policy and seed, a column for each measure."""
-    return pl.concat(
-        pl.DataFrame({"policy": text, "seed": sorted(settings.seeds), **measures}) for text, measures in values.items()
-    )
 
 
 def read_settings(folder: Path) -> Settings:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 import polars as pl
 
 from fedroster.catalogue import make_policy, make_scenario, parse_settings
 from fedroster.errors import ConfigurationError, UnknownNameError
 from fedroster.lab.pages.charts import Figure, data_of, narrow
-from fedroster.lab.pages.report import BAND_NOTE, Report, Section, Table, picture, write_page
+from fedroster.lab.pages.report import BAND_NOTE, Report, Section, picture, write_page
 from fedroster.lab.trials.processes import in_processes
 from fedroster.lab.trials.run import Done, Engine, Where, finish, provenance
 from fedroster.lab.trials.store import machine, read_json, write_json, write_table
 from fedroster.lab.trials.trial import ALONE, Conditions, Trial
 from fedroster.lab.verdicts.claims_page import claims_sections, headline, numbers_of, numbers_table
-from fedroster.lab.verdicts.paper import FigureRecipe, Need, Paper, Scale, find_paper
+from fedroster.lab.verdicts.paper import FigureRecipe, Need, Numbers, Paper, Scale, find_paper
 from fedroster.lab.verdicts.registry import Registered, registered
 from fedroster.lab.verdicts.verdicts import Claim, Verdict, judge
 from fedroster.parts import check_integer, refuse_links
@@ -87,14 +87,6 @@ PAGES = Output()
 """What is published: no tables that the command can make again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reproduction:
-    """What was made, and where: the paper's claims, judged."""
-
-    folder: Path
-    verdicts: Sequence[Verdict]
-
-
 def reproduce(
     order: Order,
     folder: Path,
@@ -105,8 +97,8 @@ def reproduce(
     engine: Engine = in_processes,
     conditions: Conditions = ALONE,
     progress: Callable[[float], None] | None = None,
-) -> Reproduction:
-    """Make figures of a paper.
+) -> list[Verdict]:
+    """Make figures of a paper, and judge its claims.
 
     Finished runs, and checkpoints of others with training, are kept in ``folder/trials``.
 
@@ -140,8 +132,11 @@ def reproduce(
     entry = registered(order.paper)
     conditions = replace(conditions, registry="" if entry is None else entry.digest)
     finished = _play(needed, folder, progress, workers=workers, engine=engine, conditions=conditions)
-    made = {name: _Made.of(recipe, finished) for name, recipe in recipes.items()}
-    claims = [claim for one in made.values() for claim in one.claims]
+    claims, figures, numbers = list[Claim](), dict[str, Figure](), dict[str, Numbers]()
+    for name, recipe in recipes.items():
+        runs = {label: [done.run for done in finished[need]] for label, need in recipe.needs.items()}
+        claims += [replace(claim, training=recipe.trains) for claim in recipe.claims(runs)]
+        figures[name], numbers[name] = recipe.draw(runs), recipe.numbers(runs)
     verdicts = judge(claims, level=entry.level, family=entry.family) if entry else judge(claims)
     done = [each for runs in finished.values() for each in runs]
     kept = _registry(order, entry, recipes, finished, verdicts)
@@ -149,17 +144,21 @@ def reproduce(
     write_table(_claims_table(verdicts), folder / "claims.csv")
     write_json(folder / "settings.json", {"command": command, **settings})
     if output.tables:
-        for name, one in made.items():
-            write_table(data_of(one.figure), folder / f"figure-{name}.csv")
-    for name, one in made.items() if output.width is not None else ():
-        narrow(one.figure, output.width or 0.0).save(folder / f"figure-{name}.pdf")
+        for name, figure in figures.items():
+            write_table(data_of(figure), folder / f"figure-{name}.csv")
+    for name, figure in figures.items() if output.width is not None else ():
+        narrow(figure, output.width or 0.0).save(folder / f"figure-{name}.pdf")
     if output.pages:
         notes = [_REGISTRY_NOTE.format(**kept), BAND_NOTE, *filter(None, [paper.citation])]
-        sections = [*_sections(made, verdicts, folder), Section("Notes", notes=notes)]
+        sections = claims_sections(verdicts)
+        for name, recipe in recipes.items():
+            shown = [picture(figures[name], recipe.title, folder, f"figure-{name}")]
+            sections.append(Section(recipe.title, recipe.notes, shown, numbers_table(numbers[name])))
+        sections.append(Section("Notes", notes=notes))
         found, *lead = headline(verdicts)
-        version, numbers = str(settings.get("fedroster", "")), numbers_of(verdicts)
-        write_page(Report(paper.title, lead, sections, command, settings, version, found, numbers), folder)
-    return Reproduction(folder, verdicts)
+        version = str(settings.get("fedroster", ""))
+        write_page(Report(paper.title, lead, sections, command, settings, version, found, numbers_of(verdicts)), folder)
+    return verdicts
 
 
 _REGISTRY_NOTE = "Registered before the runs: {registered}. (Registry {registry}.)"
@@ -257,23 +256,6 @@ def _play(
     return {need: [next(runs) for _ in needed[need]] for need in needs}
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """What the runs of a recipe say."""
-
-    title: str
-    figure: Figure
-    claims: Sequence[Claim]
-    numbers: Table | None
-    notes: Sequence[str]
-
-    @classmethod
-    def of(cls, recipe: FigureRecipe, finished: Mapping[Need, Sequence[Done]]) -> Self:
-        runs = {label: [done.run for done in finished[need]] for label, need in recipe.needs.items()}
-        claims = [replace(claim, training=recipe.trains) for claim in recipe.claims(runs)]
-        return cls(recipe.title, recipe.draw(runs), claims, numbers_table(recipe.numbers(runs)), recipe.notes)
-
-
 def _settings(order: Order, done: Iterable[Done], conditions: Conditions) -> dict[str, Any]:
     """What the numbers depend on, but for the machine."""
     trials = [each.trial for each in done]
@@ -308,15 +290,6 @@ def _tasks(trials: Iterable[Trial]) -> dict[str, str]:
             f"partition {partitions}, rounds {rounds}"
         )
     return found
-
-
-def _sections(made: Mapping[str, _Made], verdicts: Sequence[Verdict], folder: Path) -> list[Section]:
-    """The verdicts in groups, and the figures, which are written."""
-    figures = [
-        Section(one.title, one.notes, [picture(one.figure, one.title, folder, f"figure-{name}")], one.numbers)
-        for name, one in made.items()
-    ]
-    return [*claims_sections(verdicts), *figures]
 
 
 def _claims_table(verdicts: Sequence[Verdict]) -> pl.DataFrame:

@@ -237,7 +237,6 @@ class Verdict:
         p_holds: Corrected p-value of "some part is not above zero"; None for a promise.
         p_small: Corrected p-value of "every part is at least what matters"; None for a promise.
         p_contradicted: Corrected p-value of "no part is below zero"; None for a promise.
-        seeds_to_decide: About how many would decide; None where it is decided, infinite where no number would.
         is_small: Whether the effect is shown to be smaller than what matters, in both directions.
     """
 
@@ -249,7 +248,6 @@ class Verdict:
     p_holds: float | None = None
     p_small: float | None = None
     p_contradicted: float | None = None
-    seeds_to_decide: float | None = None
     is_small: bool = False
 
     @property
@@ -372,7 +370,7 @@ def _compared(claim: Claim, up: Chain, down: Chain, level: float) -> Verdict:
     least = int(np.argmin(_p(parts, lambda one: one.surplus, -1.0)))
     is_small = bool(parts[least].least) and up.p[0] < level and down.p[0] < level
     word: Word = "undecided"
-    why, shown, needed = "", weakest, None
+    why, shown = "", weakest
     if down.p[1] < level:
         word, shown = "contradicted", worst
         where = f"in each of {len(panels)} panels" if len(panels) > 1 else parts[worst].where
@@ -384,26 +382,26 @@ def _compared(claim: Claim, up: Chain, down: Chain, level: float) -> Verdict:
             why = f"less than {parts[least].least}{': ' * bool(parts[least].where)}{parts[least].where}"
     else:
         opposite = {one.panel: 0 for one, p, own in zip(parts, against, levels, strict=True) if p < own[1]}
-        shown, needed, why = _open(parts, levels, weakest, can_contradict=len(panels) > 1 or "" in panels)
+        shown, why = _open(parts, levels, weakest, can_contradict=len(panels) > 1 or "" in panels)
         if opposite:
-            shown, needed = worst, math.inf
+            shown = worst
             why = f"the opposite is shown in {len(opposite)} of {len(panels)} panels: {', '.join(opposite)}"
         elif is_small and len(parts) == 1:
             why = f"less than {parts[0].least} either way"
-    return Verdict(claim, word, why, shown, levels[shown], up.p[1], down.p[0], down.p[1], needed, is_small)
+    return Verdict(claim, word, why, shown, levels[shown], up.p[1], down.p[0], down.p[1], is_small)
 
 
 def _open(
     parts: Sequence[Part], levels: Sequence[tuple[float, float]], weakest: int, *, can_contradict: bool
-) -> tuple[int, float, str]:
-    """Of an undecided claim the part to show, about how many seeds would decide, and that in words."""
+) -> tuple[int, str]:
+    """Of an undecided claim the part to show, and about how many seeds would decide, in words."""
     each = list(zip(parts, levels, strict=True))
     favour = max(seeds_needed(_numbers(one.advantage), own[0]) for one, own in each)
     against = [seeds_needed(-_numbers(one.advantage), own[1]) for one, own in each]
     needed = max(min(favour, min(against) if can_contradict else math.inf), len(parts[0].advantage) + 1.0)
     shown = weakest if favour <= min(against) else int(np.argmin(against))
     said = f"about {_round_up(needed):,} seeds would decide" if needed < _HOPELESS else "more seeds would not decide"
-    return shown, needed, said
+    return shown, said
 
 
 _HOPELESS = 10_000
@@ -424,5 +422,5 @@ def _promised(claim: Claim) -> Verdict:
     if count:
         return Verdict(claim, "contradicted", f"{count} of {seeds} seeds broke it", worst)
     if not all(one.breakable for one in promises):
-        return Verdict(claim, "undecided", "no run of this length could break it", worst, seeds_to_decide=math.inf)
+        return Verdict(claim, "undecided", "no run of this length could break it", worst)
     return Verdict(claim, "holds", f"kept by all {seeds} seeds in every round", worst)
