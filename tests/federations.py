@@ -55,6 +55,17 @@ def assert_same_learned(one, other):
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
+def answered(selector, rounds, **asked):
+    """Rounds in which all that are chosen answer; their clients."""
+    cohorts = []
+    for _ in range(rounds):
+        cohort = selector.select(**asked)
+        told = dict.fromkeys(cohort.clients, 1.0)
+        selector.observe(cohort.round, times_s=told, losses=told, num_samples=told, again="ignore")  # it may be empty
+        cohorts.append(cohort.clients)
+    return cohorts
+
+
 def play(selector, rounds, *, seed=0):
     """Rounds with three features, some clients away, and feedback that is late, in parts, or failures."""
     cohorts = []

@@ -12,7 +12,6 @@ from fedroster import COCS, RBCSF, Cohort, Floor, Oort, PartialPooling, Rules, S
 from fedroster.core.errors import (
     ConfigurationError,
     FairnessWarning,
-    FedrosterError,
     FeedbackError,
     InfeasibleError,
     InvalidInputError,
@@ -24,7 +23,7 @@ from fedroster.core.problem import Selection
 from fedroster.core.protocols import Stateless
 from fedroster.core.streams import Streams
 from fedroster.networks import FlatNetwork
-from fedroster.policies import CSUCB, CUCB, Dirichlet, FedCS, FedCSGreedy, LinUCBPairs, OmniscientP3, TiFL
+from fedroster.policies import CUCB, Dirichlet, FedCS, FedCSGreedy, LinUCBPairs, OmniscientP3
 from fedroster.simulation import simulate
 
 # -------------------------------------------------------------------- ask and tell
@@ -48,17 +47,6 @@ def test_ask_and_tell():
     assert selector.open_rounds() == {}
     assert selector.select({"a": [1.0]}) == Cohort(2, ("a",))
     assert [*selector.cold().values()] == [False, True, True]
-
-
-def test_cold_is_about_the_last_round_only():
-    selector = make(["a", "b"], cohort_size=1)
-    selector.select({"a": [1.0]})
-    assert [*selector.cold().values()] == [False, True]
-    selector.select({"b": [1.0]})
-    assert [*selector.cold().values()] == [True, False]
-    selector.select({})
-    assert [*selector.cold().values()] == [True, True]
-    assert array(selector.participation()).tolist() == [1, 1]
 
 
 def test_a_client_that_comes_back_is_cold():
@@ -150,15 +138,8 @@ def test_the_callers_arrays_are_not_kept():
     assert [ours.select(again) for _ in range(5)] == [theirs.select(again) for _ in range(5)]
 
 
-def test_a_client_that_is_missing_is_not_available():
-    selector = make(LETTERS_LIST, cohort_size=3)
-    for _ in range(20):
-        assert set(selector.select(contexts("bdf")).clients) == {"b", "d", "f"}
-
-
-@pytest.mark.parametrize("policy", [POLICY, Uniform(), Dirichlet(), *PEERS], ids=str)
-def test_no_client_available_is_an_explicit_empty_round(policy):
-    selector = make(["a", "b", "c"], policy=policy)
+def test_no_client_available_is_an_explicit_empty_round():
+    selector = make(["a", "b", "c"])
     assert selector.select({}) == Cohort(1, ())
     assert selector.select(np.ones((3, 1)), available=[False] * 3).is_empty
     assert selector.select(np.empty((0, 1)), clients=[]).is_empty
@@ -186,68 +167,7 @@ def test_no_members_at_all():
     assert selector.select({"a": [1.0]}) == Cohort(2, ("a",))
 
 
-@pytest.mark.parametrize("policy", [POLICY, Uniform(), Dirichlet(), *PEERS], ids=str)
-def test_fewer_available_than_the_cohort_takes_them_all(policy):
-    selector = make(LETTERS_LIST, policy=policy, cohort_size=5)
-    assert selector.select(contexts("bh")).clients == ("b", "h")
-
-
 # -------------------------------------------------------------------- contexts
-
-
-WRONG_CONTEXTS = {
-    "nan": (({"a": [1.0], "b": [float("nan")]},), {}, InvalidInputError, r"client 'b' are \[nan\]; expected finite"),
-    "infinite": (({"a": [1.0], "b": [float("inf")]},), {}, InvalidInputError, r"client 'b' are \[inf\]"),
-    "minus infinity": (([[1.0], [float("-inf")], [1.0]],), {}, InvalidInputError, r"client 'b' are \[-inf\]"),
-    "negative": (({"c": [-0.5]},), {}, InvalidInputError, r"client 'c' are \[-0.5\]; expected finite numbers >= 0"),
-    "none": (({"a": [None]},), {}, InvalidInputError, r"client 'a' are \[nan\]"),
-    "too many features": (({"a": [1.0, 2.0]},), {}, InvalidInputError, r"shape \(1, 2\); expected \(1, 1\)"),
-    "no features": (({"a": []},), {}, InvalidInputError, r"shape \(1, 0\); expected \(1, 1\)"),
-    "a scalar": (({"a": 1.0},), {}, InvalidInputError, r"shape \(1,\); expected \(1, 1\), a list of num_features = 1"),
-    "a matrix for a client": (({"a": [[1.0]]},), {}, InvalidInputError, r"shape \(1, 1, 1\)"),
-    "ragged": (({"a": [1.0], "b": [1.0, 2.0]},), {}, InvalidInputError, "not an array of numbers"),
-    "text": (({"a": ["fast"]},), {}, InvalidInputError, "not an array of numbers"),
-    "digits as text": (([["1.0"], ["2.0"], ["3.0"]],), {}, InvalidInputError, "not an array of numbers"),
-    "complex": (([[1j], [1.0], [1.0]],), {}, InvalidInputError, "not an array of numbers"),
-    "a sentence": (("ab",), {}, InvalidInputError, "contexts are the string 'ab'; expected contexts, or a collection"),
-    "a vector": (
-        ([1.0, 2.0, 3.0],),
-        {},
-        InvalidInputError,
-        r"shape \(3,\); expected \(3, 1\), a list of num_features = 1",
-    ),
-    "too few rows": (([[1.0], [1.0]],), {}, InvalidInputError, r"shape \(2, 1\); expected \(3, 1\)"),
-    "too many rows": (([[1.0]] * 4,), {}, InvalidInputError, r"shape \(4, 1\); expected \(3, 1\)"),
-    "too many columns": ((np.ones((3, 2)),), {}, InvalidInputError, r"shape \(3, 2\); expected \(3, 1\)"),
-    "rows against clients": (([[1.0]],), {"clients": ["a", "b"]}, InvalidInputError, r"shape \(1, 1\); expected \(2"),
-    "a client twice": (([[1.0]] * 2,), {"clients": ["b", "b"]}, InvalidInputError, "client 'b' is named twice"),
-    "an unknown client": (({"a": [1.0], "bb": [1.0]},), {}, UnknownNameError, "unknown client 'bb'. Did you mean 'b'"),
-    "integers as availability": (([[1.0]] * 3,), {"available": [1, 0, 1]}, InvalidInputError, "available has type int"),
-    "text as availability": (
-        ([[1.0]] * 3,),
-        {"available": ["y", "n", "y"]},
-        InvalidInputError,
-        "has type <U",
-    ),
-    "short availability": (([[1.0]] * 3,), {"available": [True, False]}, InvalidInputError, r"shape \(2,\); expected"),
-    "flat availability": (([[1.0]] * 3,), {"available": True}, InvalidInputError, r"shape \(\)"),
-    "mapping and clients": (({"a": [1.0]},), {"clients": ["a"]}, InvalidInputError, "a mapping names clients"),
-    "mapping and availability": (({"a": [1.0]},), {"available": [True]}, InvalidInputError, "a mapping names clients"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG_CONTEXTS)
-def test_wrong_contexts_begin_no_round(tmp_path, case):
-    arguments, words, error, message = WRONG_CONTEXTS[case]
-    selector = make(["a", "b", "c"])
-    selector.select(contexts("ab"))
-    before = kept(selector, tmp_path)
-    with pytest.raises(error, match=message) as caught:
-        selector.select(*arguments, **words)
-    assert isinstance(caught.value, FedrosterError)
-    assert isinstance(caught.value, LookupError if error is UnknownNameError else ValueError)
-    assert kept(selector, tmp_path) == before
-    assert selector.select(contexts("a")).round == 2
 
 
 def test_what_an_unavailable_client_reports_does_not_matter(tmp_path):
@@ -279,14 +199,6 @@ def test_a_policy_that_breaks_a_constraint_begins_no_round(tmp_path):
     with pytest.raises(SelectionError, match="not available"):
         selector.select(contexts("a"))
     assert kept(selector, tmp_path) == before
-
-
-def test_numbers_are_not_lists_of_features():
-    selector = Selector(RBCSF(beta=0.1), cohort_size=1, num_features=1, clients=["a", "b"])
-    with pytest.raises(
-        InvalidInputError, match=r"expected \(2, 1\), a list of num_features = 1 numbers for each client"
-    ):
-        selector.select({"a": 1.0, "b": 2.0})
 
 
 # -------------------------------------------------------------------- promises
@@ -462,25 +374,6 @@ def test_expected_times_are_those_of_the_ridge_regression():
     assert np.isnan(blind.expected_times_s()["a"])
 
 
-@pytest.mark.parametrize("policy", [Floor(), CSUCB(), Oort(), TiFL()], ids=str)
-def test_every_policy_that_believes_something_about_times_says_it(policy):
-    selector = Selector(policy, cohort_size=3, clients=["a", "b", "c"])
-    assert all(np.isnan(time_s) for time_s in selector.expected_times_s().values())
-    for _ in range(5):
-        cohort = selector.select()
-        selector.observe(cohort.round, times_s={"a": 1.0, "b": 2.0, "c": 4.0})
-    assert selector.expected_times_s() == pytest.approx({"a": 1.0, "b": 2.0, "c": 4.0}, rel=0.1)
-
-
-@pytest.mark.parametrize("policy", [Floor(beta=0.3), CSUCB(fairness=0.9)], ids=str)
-def test_every_policy_that_owes_something_says_it(policy):
-    selector = Selector(policy, cohort_size=1, clients=["a", "b", "c"])
-    for _ in range(4):
-        selector.select(["a"])
-    selector.leave(["b"])
-    assert selector.backlog() == pytest.approx({"a": 0.0, "c": 1.2})
-
-
 # ------------------------------------------------------------------ the longest time
 
 
@@ -504,21 +397,6 @@ def test_times_beyond_the_longest_count_as_it():
         [0, 0, 0],
         [0, 0, 0],
     ]
-
-
-def test_late_times_are_cut_and_what_has_no_time_is_not_counted():
-    selector = capped()
-    selector.select(FEATURES)
-    selector.observe(1, times_s={"b": 9.0}, late=["b"], dropped=["a"], failed=["c"])
-    assert array(selector.participation("capped")).tolist() == [0, 1, 0]
-
-
-def test_feedback_that_is_refused_is_not_counted():
-    selector = capped()
-    selector.select(FEATURES)
-    with pytest.raises(FeedbackError):
-        selector.observe(1, times_s={"a": 9.0, "stranger": 9.0})
-    assert array(selector.participation("capped")).tolist() == [0, 0, 0]
 
 
 def test_counts_of_cut_times_follow_their_clients():
@@ -551,13 +429,10 @@ def test_the_longest_time_may_change_and_is_saved(tmp_path):
     assert array(loaded.backlog()).tolist() == array(selector.backlog()).tolist()
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), "4", True])
-def test_a_longest_time_out_of_range_is_refused(value):
-    with pytest.raises(ConfigurationError, match=r"longest_s is .*; expected a finite number > 0"):
-        capped(longest_s=value)
+def test_a_longest_time_out_of_range_is_refused():
     selector = capped()
-    with pytest.raises(ConfigurationError):
-        selector.longest_s = value
+    with pytest.raises(ConfigurationError, match="longest_s"):
+        selector.longest_s = 0.0
     assert selector.longest_s == 4.0
 
 
@@ -607,15 +482,6 @@ def test_nothing_need_be_known_of_clients(tmp_path):
     for client, expected_s in selectors[0].expected_times_s().items():
         count = selectors[0].participation()[client]
         assert expected_s == pytest.approx(count * (1.0 + LETTERS.index(client)) / (count + 1.0))
-
-
-@pytest.mark.parametrize("policy", [POLICY, Uniform(), Dirichlet(), Floor(), *PEERS], ids=str)
-def test_every_flat_policy_plays_without_contexts(policy):
-    selector = Selector(policy, cohort_size=3, clients=range(10))
-    for number in range(1, 41):
-        cohort = selector.select() if number % 2 else selector.select(range(number % 5, 10))
-        assert len(cohort.clients) == 3
-        selector.observe(number, times_s={client: 1.0 + client for client in cohort.clients})
 
 
 def test_ids_that_are_numbers_are_ids():
@@ -680,11 +546,6 @@ def test_it_shows_what_it_is_and_how_far_it_has_come():
     for _ in range(5):
         selector.select()
     assert repr(selector).endswith("round 5, open rounds: 1, 2, 3 and 2 more>")
-
-
-def test_errors_name_what_the_caller_holds():
-    with pytest.raises(TypeError, match=r"^Selector\.observe\(\) got an unexpected keyword argument 'times'"):
-        make().observe(1, times={})
 
 
 def test_each_decision_is_logged_at_info(caplog):

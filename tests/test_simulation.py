@@ -14,7 +14,7 @@ import pytest
 
 from fedroster import RBCSF, Floor, Uniform
 from fedroster.catalogue import make_policy, make_scenario
-from fedroster.core.errors import ConfigurationError, FairnessWarning, InfeasibleError, SelectionError
+from fedroster.core.errors import ConfigurationError, FairnessWarning, SelectionError
 from fedroster.core.problem import Feedback, Outcome, RoundContext, Selection, Status
 from fedroster.core.protocols import Stateless
 from fedroster.core.state import pack
@@ -94,21 +94,6 @@ def test_only_the_omniscient_see_the_truth(policy):
     assert played.context.truth is None  # what is shown afterwards is what was reported
 
 
-# --- the world -----------------------------------------------------------------------------------------------------
-
-
-# --- empty rounds --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("policy", ALL, ids=lambda p: type(p).__name__)
-def test_nobody_available(policy):
-    for played in simulate(policy, FlatNetwork(availability=0.0), rounds=5, seed=0):
-        assert played.selection.is_empty
-        assert played.time_s == 0.0
-        assert played.feedback.client.shape == (0,)
-        assert played.feedback.features.shape == (0, 3)
-
-
 # --- broken policies -----------------------------------------------------------------------------------------------
 
 
@@ -160,17 +145,6 @@ def test_a_client_on_two_links():
 
     with pytest.raises(SelectionError, match="a client was chosen on more than one link"):
         list(simulate(Dirichlet(), TwoLinks(availability=1.0), rounds=20, seed=0))
-
-
-def test_promises_are_checked_before_the_first_round():
-    with pytest.raises(InfeasibleError, match=r"expected beta <= 0\.2 or cohort_size >= 12"):
-        next(simulate(RBCSF(beta=0.3), FlatNetwork(), rounds=1, seed=0))
-
-
-@pytest.mark.parametrize("seed", [-1, 1.5, "0", None, True])
-def test_bad_seeds(seed):
-    with pytest.raises(ConfigurationError, match=r"seed is .*; expected an integer >= 0"):
-        next(simulate(Uniform(), FlatNetwork(), rounds=1, seed=seed))
 
 
 # --- resuming ------------------------------------------------------------------------------------------------------

@@ -6,21 +6,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace as replaced
 
-from federations import LETTERS_LIST, contexts, kept, make, play
+from federations import LETTERS_LIST, make, play
 from fedroster import COCS, RBCSF, EdgeSelector, Record, Selector
 from fedroster.errors import ConfigurationError, FedrosterError
 from fedroster.folder.events import Began, Decided, Joined, Left, Set, Told
 from fedroster.selector.keeping import settings_of
-
-
-class Refusing(Record):
-    """Refuses events of one kind before they are booked."""
-
-    kind = ()
-
-    def before(self, event):
-        if isinstance(event, self.kind):
-            raise OSError("the disk is full")
 
 
 def test_each_call_is_told_with_what_it_was_given():
@@ -70,25 +60,6 @@ def test_clients_that_pause_are_excluded_with_the_reason():
     selector.select()
     assert paused
     assert set(selector.ids_of(events[-1].excluded["paused"])) == paused
-
-
-@pytest.mark.parametrize("kind", [Joined, Left, Decided, Told])
-def test_what_is_refused_before_it_is_booked_has_not_happened(kind, tmp_path):
-    selector = make(list("abc"))
-    cohort = selector.select(contexts("abc"))
-    before = kept(selector, tmp_path)
-    copied = copy.deepcopy(selector)
-    copied._observers = type(copied._observers)([refusing := Refusing(tmp_path / "log")])
-    refusing.kind = kind
-    calls = {
-        Joined: lambda: copied.join(["d"]),
-        Left: lambda: copied.leave(["a"], forget=True),
-        Decided: lambda: copied.select(contexts("abc")),
-        Told: lambda: copied.observe(cohort.round, times_s=dict.fromkeys(cohort.clients, 2.0)),
-    }
-    with pytest.raises(OSError, match="full"):
-        calls[kind]()
-    assert kept(copied, tmp_path) == before
 
 
 def test_a_copy_has_no_observers():

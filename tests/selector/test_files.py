@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 import subprocess
@@ -13,8 +12,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from federations import LETTERS, LETTERS_LIST, POLICY, make, play
-from fedroster import RBCSF, FailureRules, Selector, Uniform
+from federations import LETTERS, POLICY, make, play
+from fedroster import RBCSF, FailureRules, Selector
 from fedroster.core.state import load_arrays, save_arrays
 from fedroster.errors import ConfigurationError, StateFileError
 from fedroster.selector import settings_of
@@ -30,52 +29,10 @@ def mixed(policy=POLICY, **options):
     return selector
 
 
-def test_slots_freed_in_any_order_are_taken_in_the_same_order_after_loading(tmp_path):
-    selector = make(LETTERS_LIST, cohort_size=3)
-    for client in "hbfc":
-        selector.leave([client], forget=True)
-    selector.save(tmp_path / "state.npz")
-    resumed = Selector.load(tmp_path / "state.npz", POLICY)
-    for who in (selector, resumed):
-        who.join(["w"])
-        who.join(["x", "y"])
-    assert resumed.clients == selector.clients
-
-
-def test_a_selector_without_clients_can_be_saved(tmp_path):
-    make([]).save(tmp_path / "state.npz")
-    selector = Selector.load(tmp_path / "state.npz", POLICY)
-    assert selector.clients == ()
-    selector.join(["a"])
-    assert selector.select({"a": [1.0]}).clients == ("a",)
-
-
 def test_ids_of_any_kind_survive(tmp_path):
     ids = ["", " ", "é\u20ac\U0001f600", 'quote"', "back\\slash", "\x00.", -1, 2**70, "null", "\udcff"]
     make(ids).save(tmp_path / "state.npz")
     assert Selector.load(tmp_path / "state.npz", POLICY).clients == tuple(ids)
-
-
-def test_a_missing_file(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no state file at .*state.npz"):
-        Selector.load(tmp_path / "state.npz", POLICY)
-
-
-@pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 not really", b"\x80\x04N.", b"{}"])
-def test_a_foreign_file(tmp_path, content):
-    (tmp_path / "state.npz").write_bytes(content)
-    with pytest.raises(StateFileError, match="damaged or not a fedroster state file"):
-        Selector.load(tmp_path / "state.npz", POLICY)
-
-
-def test_foreign_archives(tmp_path):
-    path = tmp_path / "state.npz"
-    np.savez(path, a=np.ones(3))
-    with pytest.raises(StateFileError, match="not a fedroster state file"):
-        Selector.load(path, POLICY)
-    save_arrays(path, {"a": np.ones(3)}, {"round": 1}, kind="simulation")
-    with pytest.raises(StateFileError, match="simulation; expected a fedroster-state selector"):
-        Selector.load(path, POLICY)
 
 
 def test_a_file_that_lacks_a_part(tmp_path):
@@ -96,64 +53,6 @@ def test_a_file_that_lacks_a_part(tmp_path):
         Selector.load(path, POLICY)
 
 
-@pytest.mark.parametrize("policy", [RBCSF(V=5.0, beta=0.2), RBCSF(V=6.0, beta=0.1), Uniform()], ids=str)
-def test_a_file_of_another_policy(tmp_path, policy):
-    path = tmp_path / "state.npz"
-    mixed().save(path)
-    content = path.read_bytes()
-    with pytest.raises(StateFileError, match=r"belongs to RBCSF\(V=5.0, beta=0.1"):
-        Selector.load(path, policy)
-    assert path.read_bytes() == content
-
-
-def disk_full(*arguments, **words):
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-
-def interrupt(*arguments, **words):
-    raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize("place", ["fsync", "write"])
-@pytest.mark.parametrize("what", [disk_full, interrupt], ids=["full disk", "interrupt"])
-@pytest.mark.parametrize("old", [True, False], ids=["old file", "no file"])
-def test_an_accident_while_writing_leaves_the_old_file(tmp_path, monkeypatch, place, what, old):
-    path = tmp_path / "state.npz"
-    selector = mixed()
-    if old:
-        selector.save(path)
-    before = path.read_bytes() if old else None
-    play(selector, 3)
-    with monkeypatch.context() as patch:
-        if place == "fsync":
-            patch.setattr(os, "fsync", what)
-        else:
-            half = []
-
-            def write_array(*arguments, **words):
-                half.append(None)
-                if len(half) > 5:
-                    what()
-                return whole(*arguments, **words)
-
-            whole = np.lib.format.write_array
-            patch.setattr(np.lib.format, "write_array", write_array)
-        with pytest.raises(KeyboardInterrupt if what is interrupt else OSError):
-            selector.save(path)
-    names = [entry.name for entry in tmp_path.iterdir() if entry.suffix != ".lock"]
-    assert names == (["state.npz"] if old else [])
-    if old:
-        assert path.read_bytes() == before
-        assert Selector.load(path, POLICY).round == 12
-    selector.save(path)  # nothing is left in the way
-    assert Selector.load(path, POLICY).round == 15
-
-
-def test_saving_into_a_missing_folder(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        make().save(tmp_path / "nowhere" / "state.npz")
-
-
 def test_whole_numbers_are_floats(tmp_path):
     selector = Selector(RBCSF(V=20, beta=0.1), cohort_size=1, num_features=1, clients=["a", "b"])
     selector.save(tmp_path / "state.npz")
@@ -163,18 +62,6 @@ def test_whole_numbers_are_floats(tmp_path):
     for other in (RBCSF(V=2, beta=0.1), RBCSF(V=20.5, beta=0.1), RBCSF(V=200, beta=0.1), RBCSF(V=20, beta=0.0)):
         with pytest.raises(StateFileError, match="belongs to"):
             Selector.load(tmp_path / "state.npz", other)
-
-
-def test_a_selector_that_met_no_contexts_yet_takes_their_length_after_loading(tmp_path):
-    selector = Selector(POLICY, cohort_size=2, clients=["a", "b"])
-    selector.select({})
-    selector.save(tmp_path / "state.npz")
-    resumed = Selector.load(tmp_path / "state.npz", POLICY)
-    assert resumed.num_features is None
-    assert resumed.select({"a": [1.0, 2.0]}) == selector.select({"a": [1.0, 2.0]})
-    assert resumed.num_features == 2
-    resumed.save(tmp_path / "state.npz")
-    assert Selector.load(tmp_path / "state.npz", POLICY).num_features == 2
 
 
 # --- other rules after a restart ---------------------------------------------------------------------------------

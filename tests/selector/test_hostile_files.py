@@ -10,12 +10,12 @@ import zipfile
 import numpy as np
 import pytest
 
-from federations import LETTERS_LIST, make
+from federations import LETTERS_LIST
 from fedroster import EdgeSelector, Selector
 from fedroster.catalogue import make_policy
 from fedroster.core.problem import ProblemSpec
 from fedroster.core.state import load_arrays, save_arrays
-from fedroster.errors import InUseError, StateFileError
+from fedroster.errors import StateFileError
 from fedroster.policies import COCS, E3CS, PartialPooling
 from fedroster.selector.files import SavedFiles
 
@@ -154,16 +154,6 @@ def test_an_arm_with_a_client_twice_is_refused(tmp_path, name):
         EdgeSelector.load(path, make_policy(name))
 
 
-def test_a_zip_of_an_unknown_version_is_damaged(tmp_path):
-    selector, path = federation("random"), tmp_path / "state.npz"
-    selector.save(path)
-    content = bytearray(path.read_bytes())
-    content[content.index(b"PK\x01\x02") + 6] = 173
-    path.write_bytes(content)
-    with pytest.raises(StateFileError, match="damaged"):
-        Selector.load(path, make_policy("random"))
-
-
 @pytest.mark.parametrize("policy", [COCS(h_T=2, scale=0.02), PartialPooling()])
 def test_a_table_without_an_empty_slot_is_refused(tmp_path, policy):
     """A search in it would never end."""
@@ -223,14 +213,6 @@ def test_open_rounds_of_a_file_that_loads_can_be_answered(tmp_path, name, value)
 
 
 # --- several writers ---------------------------------------------------------------------------------------------
-
-
-def test_a_selector_that_has_not_read_a_file_does_not_replace_it(tmp_path):
-    path = tmp_path / "state.npz"
-    path.write_bytes(b"something")
-    with pytest.raises(InUseError, match="replace=True"):
-        make(LETTERS_LIST, cohort_size=3).save(path)
-    assert path.read_bytes() == b"something"
 
 
 def test_a_save_that_fails_after_the_file_is_there_is_no_stranger(tmp_path):

@@ -244,15 +244,6 @@ def test_other_parameters_of_the_policy_are_an_event(tmp_path):
     assert selector.policy == new
 
 
-def test_rules_are_durable_at_once(tmp_path):
-    selector = begun(tmp_path / "log")
-    selector.rules = Rules(deny=["a"])
-    assert opened(after_a_kill(tmp_path / "log", tmp_path / "1")).rules == Rules(deny=["a"])
-    ask(selector)
-    selector.rules = Rules(allow=["a", "b", "c", "d"])
-    assert opened(after_a_kill(tmp_path / "log", tmp_path / "2")).rules == Rules(allow=["a", "b", "c", "d"])
-
-
 def test_notes_of_an_engine_are_kept(tmp_path):
     selector = begun(tmp_path / "log")
     note(selector, "bandwidth", {"a": 1e6, "b": 2e6}, of_all=False)
