@@ -80,17 +80,6 @@ def test_a_file_that_is_not_the_published_one_is_kept(tiny, tmp_path):
     assert (folder / name).read_bytes() == b"mine"
 
 
-@pytest.mark.parametrize(
-    ("code", "message", "arguments"),
-    [
-        (2, "Did you mean 'fashion-mnist'", ("fetch", "fashionmnist")),
-        (2, "Digits ships with a package", ("fetch", "digits")),
-    ],
-)
-def test_mistakes(code, message, arguments):
-    assert fails(code, message, *arguments).stdout == ""
-
-
 def test_a_folder_that_is_a_file(tmp_path):
     (tmp_path / "file").write_text("")
     fails(2, "a file; expected a folder", "fetch", "mnist", "--data-dir", tmp_path / "file")

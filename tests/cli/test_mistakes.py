@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 from fedroster import RBCSF, Floor, Group, Rules, Selector, cli, compare, federate, simulate, simulate_many
 from fedroster.cli.terminal import print_json
-from fedroster.errors import ConfigurationError
 
 TABLE1 = "simulate rbcs-f/table-1"
 MISTAKES = [
@@ -56,7 +55,7 @@ MISTAKES = [
     ("compare --again --out runs/nowhere", "runs/nowhere holds no comparison; expected what `fedroster compare` wrote"),
     ("list polices", "unknown part of the catalogue 'polices'. Did you mean 'policies'?"),
     ("data fetch fashion", "unknown data set 'fashion'. Did you mean 'fashion-mnist'?"),
-    ("data fetch digits", "ships with a package; expected a data set that has files"),
+    ("data fetch digits", "Digits ships with a package; expected a data set that has files"),
 ]
 
 
@@ -87,15 +86,9 @@ def test_what_a_shell_keeps_together_is_said(monkeypatch):
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (
-            lambda: Selector(Floor(), cohort=2),
-            r"Selector\(\) got an unexpected keyword argument 'cohort'. Did you mean 'cohort_size'",
-        ),
+        (lambda: Selector(Floor(), cohort=2), r"Selector\(\) got .* 'cohort'. Did you mean 'cohort_size'"),
         (lambda: Selector(Floor(), cohort_size=1, clients=["a"]).observe(1, times={}), "Did you mean 'times_s'"),
-        (
-            lambda: Selector(Floor(), cohort_size=1, clients=["a"]).select(place=1),
-            "unexpected keyword argument 'place'",
-        ),
+        (lambda: Selector(Floor(), cohort_size=1, clients=["a"]).select(place=1), "unexpected .* 'place'"),
         (lambda: RBCSF(v=20), "Did you mean 'V'"),
         (lambda: Rules(most_per_week=3), "Did you mean 'most_per_window'"),
         (lambda: compare(["random"], target=0.8), r"compare\(\) got .* 'target'. Did you mean 'target_accuracy'"),
@@ -110,26 +103,9 @@ def test_a_wrong_keyword_is_a_type_error_that_says_which_is_meant(call, said):
         call()
 
 
-def test_a_policy_by_its_name_is_told_how_to_be_one():
-    with pytest.raises(ConfigurationError, match=r"^expected a policy, such as make_policy\('floor'\); "):
-        Selector("floor", cohort_size=2)
-
-
 def test_no_seed_is_counted_as_several_and_nothing_invisible_is_printed(monkeypatch, tmp_path):
     policy = "rbcs-f:V=0.85,beta=0.01,alpha=0.2"
-    command = [
-        "compare",
-        "--policy",
-        f"{policy}",
-        "--policy",
-        "random",
-        "--seeds",
-        "0",
-        "--rounds",
-        "3",
-        "--task",
-        "none",
-    ]
+    command = f"compare --policy {policy} --policy random --seeds 0 --rounds 3 --task none".split()
     monkeypatch.chdir(tmp_path)
     for columns in ("60", "200"):
         monkeypatch.setenv("COLUMNS", columns)

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from federations import answered
 from fedroster import Floor, Record, Selector
 from fedroster.core import state
 from fedroster.core.state import remove_leftovers, sync_file, write_text_atomically
@@ -42,9 +43,7 @@ def text_mode(monkeypatch):
 def test_a_log_keeps_its_lines_where_files_have_a_text_mode(tmp_path):
     record = Record(tmp_path)
     selector = Selector(Floor(beta=0.1), cohort_size=2, clients=["a", "b", "c"], observers=[record])
-    for _ in range(3):
-        cohort = selector.select()
-        selector.observe(cohort.round, times_s=dict.fromkeys(cohort.clients, 1.0))
+    answered(selector, 3)
     record.close()
     written = Log(tmp_path).num_lines
     Record(tmp_path).close()  # it opens the file again, and would cut off what looks torn

@@ -70,16 +70,20 @@ def python(home, *arguments):
 def test_an_edit_of_a_plugins_policy_is_computed_again_by_the_same_command(plugin, tmp_path):
     def compared():
         command = [
-            "-c",
-            "from fedroster.cli import main; main()",
             "compare",
             "--policy",
             "random",
             "--policy",
             "greedy",
+            "--seeds",
+            "0",
+            "--rounds",
+            "6",
+            "--task",
+            "none",
+            "--out",
         ]
-        command += ["--seeds", "0", "--rounds", "6", "--task", "none", "--out", str(tmp_path / "out")]
-        python(plugin.parent, *command)
+        python(plugin.parent, "-c", "from fedroster.cli import main; main()", *command, str(tmp_path / "out"))
         table = read_table(tmp_path / "out" / "participation.parquet")
         return table.filter(table["policy"] == "greedy")["chosen"].to_list(), {
             path.name: path.stat().st_mtime_ns for path in (tmp_path / "out" / "trials").iterdir()

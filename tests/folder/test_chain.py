@@ -69,9 +69,10 @@ def test_a_torn_last_line_is_passed_over_and_cut_off_by_the_next_writer(cut, tmp
     assert numbers(tmp_path) == [1, 2, 3, 4, 5]
 
 
-def test_a_file_that_was_killed_before_its_first_line_is_begun_again(tmp_path):
+@pytest.mark.parametrize("left", [b'{"line":6', b""])
+def test_a_file_that_was_killed_before_its_first_line_is_begun_again(left, tmp_path):
     written(tmp_path, 5)
-    (tmp_path / "rounds-000000000006.jsonl").write_bytes(b'{"line":6')
+    (tmp_path / "rounds-000000000006.jsonl").write_bytes(left)
     assert written(tmp_path, 1).number == 6
     assert numbers(tmp_path) == [*range(1, 7)]
 
@@ -80,13 +81,6 @@ def test_a_log_that_was_killed_in_its_first_line_is_refused_as_a_damaged_one(tmp
     (tmp_path / "rounds-000000000001.jsonl").write_bytes(b'{"line":1')
     with pytest.raises(LogFileError, match="9 bytes of its first line"):
         Log(tmp_path)
-
-
-def test_a_file_that_was_made_before_a_kill_and_has_no_line_goes(tmp_path):
-    written(tmp_path, 5)
-    (tmp_path / "rounds-000000000006.jsonl").write_bytes(b"")
-    assert written(tmp_path, 1).number == 6
-    assert numbers(tmp_path) == [*range(1, 7)]
 
 
 def changed(lines):
