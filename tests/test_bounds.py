@@ -45,17 +45,9 @@ def test_theorem_3_does_not_hold_with_its_proofs_constant():
     features[:, 0] = 1.0
     policy = RBCSF(V=V, beta=beta, schedule="lemma-1", R=1e-9, L=1.0, S=1.0, delta=0.05)
     rival = (1.0 - beta * (clients - 1)) * 0.001 + beta * (clients - 1) * 1.0
+    known = BOUND | {"num_clients": clients, "num_features": 3, "beta": beta, "V": V, "delta": 0.05}
     printed = rbcs_f_regret_as_printed(
-        rounds,
-        num_clients=clients,
-        beta=beta,
-        V=V,
-        max_time_s=1.0,
-        noise=0.0,
-        feature_norm=1.0,
-        coefficient_norm=1.0,
-        delta=0.05,
-        ridge=1.0,
+        rounds, **{name: value for name, value in known.items() if name not in ("cohort_size", "num_features")}
     )
     assert 0.43 < printed < 0.44
     regrets = [
@@ -63,21 +55,7 @@ def test_theorem_3_does_not_hold_with_its_proofs_constant():
     ]
     assert min(regrets) > 0.98
     assert min(regrets) > 2.0 * printed  # also with the factor 2 that (24) lacks
-    ours = rbcs_f_regret(
-        rounds,
-        num_clients=clients,
-        cohort_size=1,
-        num_features=3,
-        beta=beta,
-        V=V,
-        max_time_s=1.0,
-        noise=1e-9,
-        feature_norm=1.0,
-        coefficient_norm=1.0,
-        delta=0.05,
-        ridge=1.0,
-    )
-    assert max(regrets) < ours
+    assert max(regrets) < rbcs_f_regret(rounds, **known)
 
 
 def switching(rounds, low):

@@ -86,9 +86,6 @@ class TestPolicies:
         assert make_policy(name).gap is None
         assert make_policy(f"{name}:gap=auto").gap is None
         assert make_policy(f"{name}:gap=0.001").gap == 0.001
-        for value in ("1", "-0.1", "nan"):
-            with pytest.raises(ConfigurationError, match="gap"):
-                make_policy(f"{name}:gap={value}")
         with pytest.raises(ConfigurationError, match="gap is 'much'; expected a number or auto"):
             make_policy(f"{name}:gap=much")
 

@@ -437,19 +437,11 @@ def test_against_a_plain_loop(slack, share_of):
     assert True in prices
 
 
-def test_nobody_is_favoured_at_first():
+@pytest.mark.parametrize("policy", [Floor(), Floor(beta=0.3, slack=0, absence=9)], ids=["at first", "all are urgent"])
+def test_nobody_is_favoured_among_equal_debts(policy):
     found = np.zeros(10)
     for seed in range(1500):
-        world = World(Floor(), num_clients=10, cohort_size=3, seed=seed)
-        found[world.play(np.ones(10, np.bool_))] += 1
-    assert inclusion_p_value(found, 3, 1500) > 0.001
-
-
-def test_nobody_urgent_is_favoured():
-    """Equal debts, all of them urgent: places are drawn."""
-    found = np.zeros(10)
-    for seed in range(1500):
-        world = World(Floor(beta=0.3, slack=0, absence=9), num_clients=10, cohort_size=3, seed=seed)
+        world = World(policy, num_clients=10, cohort_size=3, seed=seed)
         found[world.play(np.ones(10, np.bool_))] += 1
     assert inclusion_p_value(found, 3, 1500) > 0.001
 

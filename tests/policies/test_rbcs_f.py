@@ -94,24 +94,27 @@ def test_lemma_1_needs_its_constants(missing):
 # --- Theorem 3 -----------------------------------------------------------------------------------------------------
 
 
+KNOWN = {
+    "num_clients": 2,
+    "beta": 0.5,
+    "V": 5.0,
+    "max_time_s": 10.0,
+    "noise": 0.0,
+    "feature_norm": 1.0,
+    "coefficient_norm": 1.0,
+    "delta": 0.5,
+    "ridge": 1.0,
+}
+
+
 def test_regret_bound_by_hand():
     """T = 5, lambda = 4, delta = 1/2 and T L^2 / lambda = e^3/2 - 1 =: y, so that the logarithm in zeta is 3.
 
     zeta = 10 (2 x 0.5 x sqrt(9) + 2 x 2) = 70; Gamma / V = 2 (1 + 0.25) / (2 x 5) = 0.25.
     """
     y = math.e**3 / 2 - 1
-    bound = rbcs_f_regret_as_printed(
-        5,
-        num_clients=2,
-        beta=0.5,
-        V=5.0,
-        max_time_s=10.0,
-        noise=0.5,
-        feature_norm=math.sqrt(4 * y / 5),
-        coefficient_norm=2.0,
-        delta=0.5,
-        ridge=4.0,
-    )
+    known = {"noise": 0.5, "feature_norm": math.sqrt(4 * y / 5), "coefficient_norm": 2.0, "ridge": 4.0}
+    bound = rbcs_f_regret_as_printed(5, **KNOWN | known)
     assert y == pytest.approx(9.04276846, rel=1e-9)
     assert bound == pytest.approx(0.25 + 70 * math.sqrt(6 * math.log(1 + y / 3) / 5), rel=1e-13)
     # ln(1 + y/3) = ln 4 + ln 1.00356404 = 1.38985206; times 6/5, the root is 1.29144201.
@@ -120,18 +123,9 @@ def test_regret_bound_by_hand():
 
 def test_regret_bound_takes_at_least_one():
     """Both maxima: K = 0.1 and 2R sqrt(.) + sqrt(lambda) S = 0 count as 1."""
-    bound = rbcs_f_regret_as_printed(
-        6,
-        num_clients=4,
-        beta=1.0,
-        V=2.0,
-        max_time_s=0.1,
-        noise=0.0,
-        feature_norm=math.sqrt((math.e - 1) / 2),
-        coefficient_norm=0.0,
-        delta=0.5,
-        ridge=1.0,
-    )
+    known = {"num_clients": 4, "beta": 1.0, "V": 2.0, "max_time_s": 0.1, "coefficient_norm": 0.0}
+    known["feature_norm"] = math.sqrt((math.e - 1) / 2)
+    bound = rbcs_f_regret_as_printed(6, **KNOWN | known)
     assert bound == pytest.approx(2.0 + 1.0, rel=1e-14)
 
 
@@ -148,20 +142,7 @@ def test_the_sum_that_theorem_3_bounds_for_one_client_is_larger_for_clients_in_t
 
 def test_the_bound_that_holds_by_hand():
     """N = 2, m = 1, D = 1, T = 5, L = lambda = 1, S = 1, delta = 1/2, R = 0: zeta = 10 x 2, potential 4 log(3.5)."""
-    bound = rbcs_f_regret(
-        5,
-        num_clients=2,
-        cohort_size=1,
-        num_features=1,
-        beta=0.5,
-        V=5.0,
-        max_time_s=10.0,
-        noise=0.0,
-        feature_norm=1.0,
-        coefficient_norm=1.0,
-        delta=0.5,
-        ridge=1.0,
-    )
+    bound = rbcs_f_regret(5, cohort_size=1, num_features=1, **KNOWN)
     assert bound == pytest.approx(0.25 + 20.0 * math.sqrt(4.0 * math.log(3.5) / 5.0) + 10.0, rel=1e-13)
 
 
