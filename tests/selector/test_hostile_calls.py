@@ -43,11 +43,11 @@ TOLD = {
     "completed without a time": ({"times_s": {}, "status": {"a": Status.COMPLETED}}, "'a' is completed .* no time"),
     "a status without a time": ({"times_s": {}, "status": {"a": Status.LATE}}, "'a' is late .* no time"),
     "a loss of a client that dropped": ({"times_s": {}, "dropped": ["a"], "losses": {"a": 1.0}}, "'a' is in losses"),
-    "a loss of nobody": ({"losses": {"c": 1.0}}, "'c' is in losses"),
-    "samples of nobody": ({"num_samples": {"x": 1.0}}, "'x' is in num_samples"),
+    "a loss of no client": ({"losses": {"c": 1.0}}, "'c' is in losses"),
+    "samples of no client": ({"num_samples": {"x": 1.0}}, "'x' is in num_samples"),
     "a loss of True": ({"losses": {True: 1.0}}, "True is in losses"),
 }
-"""What is told of a round, or of somebody in it, that cannot be: a FeedbackError."""
+"""What is told of a round, or of a client in it, that cannot be: a FeedbackError."""
 
 VALUES = {
     "times as a list": ({"times_s": [("a", 1.0)]}, "times_s is a list"),
