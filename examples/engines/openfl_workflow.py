@@ -12,12 +12,19 @@ from fedroster import Selector
 
 
 class SelectedFlow(FLSpec):
-    """Subclass it with ``fit(model)``, which a collaborator runs, and ``average(models)``; start it by ``run()``."""
+    """Subclass it with ``fit(model)``, which a collaborator runs, and ``average(models)``; start it by ``run()``.
 
-    def __init__(self, model: Any, selector: Selector, num_rounds: int, **options: Any) -> None:
+    The selector is a private attribute of the aggregator, which keeps it from collaborators::
+
+        Aggregator(private_attributes_callable=lambda: {"selector": Selector(..., observers=[Record(folder)])})
+    """
+
+    selector: Selector
+
+    def __init__(self, model: Any, num_rounds: int, **options: Any) -> None:
         """Begin with a model; the selector's clients join by themselves."""
         super().__init__(**options)
-        self.model, self.selector, self.num_rounds = model, selector, num_rounds
+        self.model, self.num_rounds = model, num_rounds
 
     @aggregator
     def start(self) -> None:
@@ -28,8 +35,8 @@ class SelectedFlow(FLSpec):
     @aggregator
     def choose(self) -> None:
         """Send the next step to the chosen collaborators only."""
-        self.cohort = self.selector.select()
-        self.collaborators = list(self.cohort.clients)
+        cohort = self.selector.select()
+        self.round, self.collaborators = cohort.round, list(cohort.clients)
         self.next(self.train, foreach="collaborators")
 
     @collaborator
@@ -43,9 +50,9 @@ class SelectedFlow(FLSpec):
     @aggregator
     def join(self, inputs: Any) -> None:
         """Learn the times, and average."""
-        self.selector.observe(self.cohort.round, times_s={each.input: each.time_s for each in inputs})
+        self.selector.observe(self.round, times_s={each.input: each.time_s for each in inputs})
         self.model = self.average([each.model for each in inputs])
-        self.next(self.choose if self.cohort.round < self.num_rounds else self.end)
+        self.next(self.choose if self.round < self.num_rounds else self.end)
 
     @aggregator
     def end(self) -> None:

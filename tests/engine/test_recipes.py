@@ -122,27 +122,39 @@ def test_plato_fills_free_places(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class FLSpec:
-    """openfl.experimental.workflow.interface.FLSpec of 1.9: each step names the next, on one side or the other."""
+    """openfl.experimental.workflow.interface.FLSpec of 1.9: each step names the next, on one side or the other.
+
+    What steps leave behind travels to collaborators as copies, in Ray's store from step to step, too; the aggregator's
+    private attributes are there in its own steps only.
+    """
 
     def __init__(self, **options: Any) -> None:
         assert not options
+        self.private: dict[str, Any] = {}
 
     def next(self, step: Any, foreach: str = "") -> None:
         self.coming = step.__name__, foreach
 
+    def at_aggregator(self, step: str, *given: Any) -> None:
+        vars(self).update(self.private)
+        getattr(self, step)(*given)
+        for name in self.private:
+            delattr(self, name)
+        left = {name: value for name, value in vars(self).items() if name not in {"private", "runtime"}}
+        assert copy.deepcopy(left) == left
+
     def run(self) -> None:
-        step: Any = self.start  # type: ignore[attr-defined]
-        while step.__name__ != "end":
-            step()
+        name, foreach = "start", ""
+        while name != "end":
+            self.at_aggregator(name)
             name, foreach = self.coming
             if foreach:
                 sent = [copy.copy(self) for _ in getattr(self, foreach)]
                 for one, site in zip(sent, getattr(self, foreach), strict=True):
                     one.input, one.pace_s = site, self.runtime.collaborators[site]
                     getattr(one, name)()
-                self.join(sent)  # type: ignore[attr-defined]
+                self.at_aggregator("join", sent)
                 name, _ = self.coming
-            step = getattr(self, name)
 
 
 def test_openfl_sends_a_step_to_the_chosen_collaborators(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,10 +169,12 @@ def test_openfl_sends_a_step_to_the_chosen_collaborators(monkeypatch: pytest.Mon
         def average(self, models: list[float]) -> float:
             return sum(models) / len(models)
 
-    flow = Flow(0.0, Selector(RBCSF(V=20.0, beta=0.1), cohort_size=2), num_rounds=30)
+    selector = Selector(RBCSF(V=20.0, beta=0.1), cohort_size=2)
+    flow = Flow(0.0, num_rounds=30)
+    flow.private["selector"] = selector
     flow.runtime = SimpleNamespace(collaborators={"a": 0.0, "b": 0.0, "c": 0.0, "slow": 0.02})
     flow.run()
-    used = flow.selector.participation("used")
+    used = selector.participation("used")
     assert flow.model == pytest.approx(30.0)
     assert sum(used.values()) == 60
     assert used["slow"] == min(used.values()) >= 3

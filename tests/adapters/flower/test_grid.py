@@ -818,3 +818,15 @@ def test_fewer_than_the_least_cohort_do_not_evaluate():
     for ids, evaluated in ((fake.get_node_ids(), [1, 1, 0]), ([100, 102], [1, 1, 0])):
         list(grid.send_and_receive(train_messages(ids, "evaluate")))
         assert [node.evaluated for node in nodes.values()] == evaluated
+
+
+def test_messages_that_pass_unselected_are_said_once_and_asking_for_the_first_model_is_none_of_them(caplog):
+    grid, fake, _ = selecting(fleet(3))
+
+    def ask(kind):
+        content = train_messages(fake.nodes)[0].content
+        list(grid.send_and_receive([Message(content, dst_node_id=each, message_type=kind) for each in fake.nodes]))
+        return [record.message for record in caplog.records if "go to all nodes" in record.message]
+
+    assert ask("get_parameters") == ask("evaluate") == []
+    assert len(ask("query")) == len(ask("query")) == 1

@@ -275,8 +275,8 @@ class SelectingGrid(Resumed, Grid):
         return self._train(outgoing, timeout)
 
     def _say_what_passes(self, messages: Sequence[Message]) -> None:
-        """Warn once of messages that pass although nothing was ever selected; strategies evaluate first, too."""
-        kinds = {_category(message) for message in messages} - {"evaluate"}
+        """Warn once of messages that pass although nothing was ever selected; strategies begin with others, too."""
+        kinds = {_category(message) for message in messages} - {"evaluate", "get_parameters"}
         if kinds and not self._has_selected and not self._has_said:
             self._has_said = True
             log.warning(
