@@ -170,7 +170,6 @@ class SelectingGrid(Resumed, Grid):
                 self._send,
             )
         self._kinds = frozenset(kinds)
-        self._has_selected = False
         self._has_said = False
         if self._needs.is_ordered:
             log.warning("the strategy asks its nodes in an order of its own; the policy's choice takes its place")
@@ -271,13 +270,13 @@ class SelectingGrid(Resumed, Grid):
             raise ConfigurationError(
                 f"{sum(is_training)} of {len(outgoing)} messages are for training; expected all of them or none"
             )
-        self._has_selected = True
+        self._has_said = True  # nothing passes by mistake
         return self._train(outgoing, timeout)
 
     def _say_what_passes(self, messages: Sequence[Message]) -> None:
         """Warn once of messages that pass although nothing was ever selected; strategies begin with others, too."""
         kinds = {_category(message) for message in messages} - {"evaluate", "get_parameters"}
-        if kinds and not self._has_selected and not self._has_said:
+        if kinds and not self._has_said:
             self._has_said = True
             log.warning(
                 "messages of the kind %s go to all nodes that they are for: this grid selects for %s only (kinds=)",
