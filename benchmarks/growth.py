@@ -108,6 +108,7 @@ PANELS: Mapping[str, Sequence[str]] = {
         "fedcor",
         "optimal-client-sampling",
         "divfl",
+        "hics-fl",
     ),
     "one server, simpler ones": (
         "random",

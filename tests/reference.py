@@ -288,3 +288,32 @@ def facility_shares(points, chosen):
     """Share of the points to which each chosen one is nearest; of two that are as near, the first counts."""
     nearest = [min(range(len(chosen)), key=lambda j: math.dist(point, points[chosen[j]])) for point in points]
     return [nearest.count(j) / len(points) for j in range(len(chosen))]
+
+
+# --- HiCS-FL, Chen and Vikalo 2024 ------------------------------------------------------------------------------------
+
+
+def label_balance(bias, temperature):
+    """Entropy of the softmax, in nats."""
+    top = max(bias)
+    weight = [math.exp((value - top) / temperature) for value in bias]
+    return -math.fsum(w / sum(weight) * math.log(w / sum(weight)) for w in weight if w > 0)
+
+
+def ward_clusters(apart, count):
+    """Ward's clusters, by Lance and Williams's rule on the squares of any distances, as a set of frozensets."""
+    size = {frozenset([i]): 1 for i in range(len(apart))}
+    square = {
+        frozenset([frozenset([i]), frozenset([j])]): apart[i][j] ** 2 for i in range(len(apart)) for j in range(i)
+    }
+    while len(size) > count:
+        pair = min(square, key=square.get)
+        one, two = pair
+        joined, between = one | two, square[pair]
+        for other in size.keys() - pair:
+            a, b, c = size[one], size[two], size[other]
+            to_one, to_two = (square.pop(frozenset([each, other])) for each in (one, two))
+            square[frozenset([joined, other])] = ((a + c) * to_one + (b + c) * to_two - c * between) / (a + b + c)
+        del square[pair], size[one], size[two]
+        size[joined] = len(joined)
+    return set(size)

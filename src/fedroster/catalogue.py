@@ -139,6 +139,7 @@ POLICIES: Mapping[str, Entry] = {
     "fedcor": _policy("FedCor", "reduces the losses of all most, as they correlate; asks all"),
     "optimal-client-sampling": _policy("OptimalClientSampling", "large updates are sent, with unbiased weights"),
     "divfl": _policy("DivFL", "clients whose updates stand for those of all"),
+    "hics-fl": _policy("HiCSFL", "clusters of clients by label balance, as the output bias tells"),
     "round-robin": _policy("RoundRobin", "clients chosen longest ago first"),
     "size-weighted": _policy("SizeWeighted", "with probabilities proportional to the clients' samples"),
 }

@@ -251,7 +251,7 @@ def test_a_shell_completes_names():
 
 def test_cite():
     every = call("cite").stdout
-    assert every.count("@") == 23  # twenty-two papers and fedroster itself
+    assert every.count("@") == 24  # twenty-three papers and fedroster itself
     one = call("cite", "rbcs-f").stdout
     assert one in every
     assert "10.1109/TPDS.2020.3040887" in one

@@ -24,7 +24,7 @@ def test_a_node_whose_name_reads_as_anothers_stays_out_and_ends_no_run(caplog):
     assert caplog.text.count("a node stays out") == 1
 
 
-@pytest.mark.parametrize("name", ["optimal-client-sampling", "divfl"])
+@pytest.mark.parametrize("name", ["optimal-client-sampling", "divfl", "hics-fl"])
 def test_a_policy_that_needs_to_know_what_no_engine_tells_is_refused(name):
     with pytest.raises(ConfigurationError, match="norms or signatures of updates, and engines have no such exchange"):
         Rounds(Selector(make_policy(name), cohort_size=4), rules=RoundRules(), log=logging.getLogger(), weighs=True)

@@ -27,6 +27,7 @@ FLAT = {
     "fedcor": set(),
     "optimal-client-sampling": set(),
     "divfl": set(),
+    "hics-fl": set(),
     "participation-weights": set(),
     "e3cs": set(),
     "oort": set(),

@@ -39,6 +39,7 @@ FLAT = {
     "fedcor:warm_up=1,interval=2": {},
     "optimal-client-sampling": {},
     "divfl": {},
+    "hics-fl": {},
 }
 PRICED = {
     "cocs": {},

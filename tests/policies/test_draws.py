@@ -10,7 +10,7 @@ from fedroster.networks.flat import FlatNetwork
 from fedroster.simulation import simulate
 
 DRAWING = {"afl", "by-speed", "clustered-sampling", "dirichlet", "e3cs", "fedcor", "oort", "pisces", "power-of-choice"}
-DRAWING |= {"divfl", "optimal-client-sampling", "size-weighted", "tifl"}
+DRAWING |= {"divfl", "hics-fl", "optimal-client-sampling", "size-weighted", "tifl"}
 KINDS = {name: draws(make_policy(name)) for name in policies()}
 
 

@@ -44,6 +44,7 @@ FLAT = [
     "f3ast",
     "clustered-sampling",
     "divfl",
+    "hics-fl",
     "clustered-sampling:scheme=multinomial",
     "clustered-sampling:scheme=systematic",
     "size-weighted",

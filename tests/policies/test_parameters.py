@@ -64,6 +64,13 @@ BAD = {
         "absence": [-1, 2.5],
         "memory": [0.5, math.inf, math.nan],
     },
+    "HiCSFL": {
+        "classes": [0],
+        "horizon": [0],
+        "gamma": [-1.0],
+        "temperature": [0.0],
+        "balance_weight": [-1.0],
+    },
     "LinUCB": {"pool_size": [0], "alpha": [-1.0], "ridge": [0.0]},
     "LinUCBPairs": P2 | {"alpha": [-1.0], "ridge": [0.0]},
     "OmniscientP3": {"V": [-1.0], "beta": [2.0]},

@@ -31,7 +31,7 @@ READS = {
         "size-weighted",
     },
 }
-READS["signatures"] = {"divfl"}
+READS["signatures"], READS["labels"] = {"divfl"}, {"hics-fl"}
 STEADY = FailureRules(pause_after=0)
 
 

@@ -21,13 +21,7 @@ def _projection(seed: int, length: int, block: int) -> FloatArray:
     return drawn
 
 
-def signatures_of(
-    models: Model,
-    sent: Model,
-    signature: Signature,
-    *,
-    seed: int,
-) -> FloatArray:
+def signatures_of(models: Model, sent: Model, signature: Signature, *, seed: int) -> FloatArray:
     r"""Signatures of some clients' updates, shape (k, s); NaN for one that is not finite.
 
     .. math:: g_k = G\, (w_k - w), \qquad G_{ij} \sim N(0, 1/s)

@@ -13,6 +13,7 @@ from fedroster.policies.f3ast import F3AST
 from fedroster.policies.fedcor import FedCor
 from fedroster.policies.fedcs import FedCS, FedCSGreedy
 from fedroster.policies.floor import Floor
+from fedroster.policies.hics_fl import HiCSFL
 from fedroster.policies.linucb import LinUCB, LinUCBPairs
 from fedroster.policies.omniscient import OmniscientP3
 from fedroster.policies.oort import Oort
@@ -47,6 +48,7 @@ __all__ = [
     "FedCSGreedy",
     "FedCor",
     "Floor",
+    "HiCSFL",
     "LinUCB",
     "LinUCBPairs",
     "OmniscientP3",

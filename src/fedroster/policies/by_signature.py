@@ -42,14 +42,7 @@ class BySignature(ForOneServer):
         """What is learned of updates: a projection to 64 numbers."""
         return Signature()
 
-    def choose(
-        self,
-        points: FloatArray,
-        size: int,
-        round: int,
-        *,
-        rng: Generator,
-    ) -> IntArray:
+    def choose(self, points: FloatArray, size: int, round: int, *, rng: Generator) -> IntArray:
         """Positions of ``size`` of n > size clients whose signatures are ``points``, shape (n, s)."""
         raise NotImplementedError
 

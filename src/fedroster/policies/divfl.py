@@ -106,9 +106,8 @@ class DivFL(BySignature):
 
     Updates are compared by projections to 64 numbers, a sketch, and those of a cohort count by :func:`shares`.
 
-    Guarantee: what is saved of distances, from the greatest distance for each client, is at least 1 - 1/e of the most
-    that m clients can save ("stochastic": less epsilon, on average); none for training.  Cost: O(N^2) a decision, and
-    134 MB for N = 4,096; beyond it distances are not kept.
+    Guarantee: from the greatest distance for each client, at least 1 - 1/e of what m clients can save is saved
+    ("stochastic": less epsilon, on average); none for training.  Cost: O(N^2) a decision, and 134 MB for N = 4,096.
 
     Attributes:
         greedy: "naive", "lazy" or "stochastic".
@@ -116,13 +115,11 @@ class DivFL(BySignature):
         weighing: "clusters" for shares, or "samples" as in the authors' code.
 
     Deviations: (1) signatures are those of a client's last round, the paper's variant without overheads.  (2) Clients
-    that sent no update go first, at random, and updates count alike while one is in a cohort; so without signatures,
-    every cohort is equally likely.  (3) Ties are broken at random, not by index.  (4) Only available clients are stood
-    for.  (5) The authors' stochastic greedy looks at max(m, N/10) candidates.
+    that sent no update go first, at random, and updates count alike while one is in a cohort.  (3) Ties are broken at
+    random.  (4) Only available clients are stood for.  (5) The code's stochastic greedy looks at max(m, N/10) of them.
     """
 
     citation: ClassVar[str] = CITATION
-
     greedy: Greedy = "lazy"
     epsilon: Annotated[float, Range(above=0.0, below=1.0)] = 0.1
     weighing: Literal["clusters", "samples"] = "clusters"

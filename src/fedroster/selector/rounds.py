@@ -133,10 +133,7 @@ class _Answer:
                 )
 
     def measured(self, name: str, values: Mapping[ClientId, Any] | None, length: int = 0) -> FloatArray | None:
-        """What clients measured, in the order of their rows; NaN where they did not, None if no client did.
-
-        It is a number, or ``length`` numbers.
-        """
+        """What clients measured, a number or ``length`` ones a row; NaN where they did not, None if no client did."""
         if values is None:
             return None
         if not isinstance(values, Mapping):

@@ -278,8 +278,7 @@ class Selector(Kept):
         Raises:
             FeedbackError: If the round is unknown, a client was not chosen, or its feedback came before; or a loss or
                 sample count is of a client without a time.  Nothing is learned then.
-            InvalidInputError: If a time is not a positive, finite number, or a loss, sample count or signature not in
-                its range.
+            InvalidInputError: If a time is not a positive, finite number, or a loss, count or signature out of range.
         """
         if round_s is not None:
             check_number("round_s", round_s, above=0.0)

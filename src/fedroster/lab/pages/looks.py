@@ -62,6 +62,7 @@ _LOOKS: Mapping[str, Look] = {
     "fedcor": Look("#2E6F40", ":"),
     "optimal-client-sampling": Look("#2E6F40", "-."),
     "divfl": Look("#C078C0"),
+    "hics-fl": Look("#7F1D3F", ":"),
     "f3ast": Look("#2E6F40"),
     "clustered-sampling": Look("#2E6F40", "--"),
 }

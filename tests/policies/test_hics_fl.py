@@ -1,0 +1,78 @@
+"""HiCS-FL: its balances and chances by hand, its clusters against the definition, and who is drawn."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from fedroster.policies import HiCSFL
+from fedroster.policies.by_signature import SignaturesState
+from fedroster.policies.hics_fl import balances, cluster
+from reference import label_balance, ward_clusters
+from rounds import context_of
+
+
+@pytest.mark.parametrize(
+    ("bias", "expected"),
+    [
+        ([0.002] * 4, 1.3863),
+        ([0.004, 0.0, 0.0, 0.0], 0.2618),
+        ([0.004, 0.001, 0.0, -0.001], 0.3106),
+        ([1e50, 0.0, 0.0, 0.0], 0.0),
+    ],
+)
+def test_balances_by_hand(bias, expected):
+    assert balances(np.array([bias]), 0.001)[0] == pytest.approx(expected, abs=5e-5)
+    assert label_balance(bias, 0.001) == pytest.approx(expected, abs=5e-5)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_clusters_are_wards(seed):
+    """By condensed distances, which are not Euclidean; an update of zero is at angle 0 to all."""
+    rng = np.random.default_rng(seed)
+    bias = rng.standard_normal((14, 4)) * 0.002
+    bias[0] = 0.0
+    balance = balances(bias, 0.001)
+    angle = np.zeros((14, 14))
+    for i in range(1, 14):
+        for j in range(1, 14):
+            cosine = bias[i] @ bias[j] / np.linalg.norm(bias[i]) / np.linalg.norm(bias[j])
+            angle[i, j] = math.acos(min(max(cosine, -1.0), 1.0))
+    apart = angle + 10.0 * np.abs(balance[:, None] - balance)
+    for count in (1, 3, 6, 14):
+        label = cluster(bias, balance, count, 10.0)
+        found = {frozenset(np.flatnonzero(label == each).tolist()) for each in range(label.max() + 1)}
+        assert found == ward_clusters(apart.tolist(), count)
+
+
+@pytest.mark.parametrize(
+    ("round", "expected"),
+    [(1, [0.0007, 0.0180, 0.9813]), (251, [0.0235, 0.1164, 0.8601]), (501, [1 / 3] * 3), (9999, [1 / 3] * 3)],
+)
+def test_chances_of_clusters_by_hand(monkeypatch, round, expected):
+    """Three clusters of 2, 1 and 3 clients with mean balances 0.2, 1 and 2, gamma = 4."""
+    label, balance = np.array([0, 0, 1, 2, 2, 2]), np.array([0.1, 0.3, 1.0, 2.0, 1.5, 2.5])
+    monkeypatch.setattr("fedroster.policies.hics_fl.cluster", lambda *_: label)
+    monkeypatch.setattr("fedroster.policies.hics_fl.balances", lambda *_: balance)
+    rng, found = np.random.default_rng(1), np.zeros(6)
+    for _ in range(8000):
+        found[HiCSFL().choose(np.zeros((6, 10)), 1, round, rng=rng)] += 1 / 8000
+    by_cluster = np.bincount(label, found)
+    np.testing.assert_allclose(by_cluster, expected, atol=0.02)
+    np.testing.assert_allclose(found, by_cluster[label] / np.bincount(label)[label], atol=0.02)
+    everybody = HiCSFL(gamma=1e6).choose(np.zeros((6, 10)), 4, round, rng=rng)  # a full cluster is drawn no more
+    assert everybody.shape == (4,)
+    if round == 1:
+        assert everybody.tolist()[-4:] == [2, 3, 4, 5]
+
+
+def test_strangers_go_first_and_all_count_alike():
+    policy = HiCSFL(classes=4)
+    state = SignaturesState(np.random.default_rng(0).standard_normal((9, 4)) * 0.002, np.array([1] * 6 + [0] * 3))
+    context = context_of(9, 5)
+    for seed in range(20):
+        selection = policy.select(state, context, rng=np.random.default_rng(seed))
+        assert {6, 7, 8} <= set(selection.links.tolist())
+        assert policy.weights(state, context, selection).tolist() == [0.2] * 5
