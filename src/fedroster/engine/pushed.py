@@ -184,10 +184,15 @@ class PushedRounds:
     def _wait_on_lock(self, seconds: float) -> None:
         self.lock.wait(min(_LOOK_S, seconds))
 
-    def sent(self, round_: OpenRound, *, timeout_s: float | None = None) -> Ending:
-        """Book that a round's messages go out now: its time begins; ``timeout_s`` is the caller's own limit."""
+    def sent(self, round_: OpenRound, flaw: str = "", *, timeout_s: float | None = None) -> Ending:
+        """Book that a round's messages go out now: its time begins; ``timeout_s`` is the caller's own limit.
+
+        For what is wrong with the model that they hold, ``flaw``, no client is blamed.
+        """
         with self.lock:
-            names = round_.choice.clients
+            round_.flaw, names = flaw, round_.choice.clients
+            if flaw:
+                self._log.error("round %d: the model that is sent %s; no client is blamed", round_.choice.round, flaw)
             round_.waiting = set(names)
             rules = self._rules.of(round_.choice.round)
             round_.ending = rules.ending(len(names), self._now(), timeout_s)

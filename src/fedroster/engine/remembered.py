@@ -1,13 +1,14 @@
-r"""An update memory behind an engine: replies are rewritten, so that whatever averages them takes the memory's step.
+r"""Weights and an update memory behind an engine: replies are rewritten, so that whatever averages them takes a step.
 
 A reply :math:`x + \Delta_k` becomes :math:`x + c_k (\Delta_k - s\, y_k) + s \sum_n p_n y_n`
 (:mod:`fedroster.aggregation.memory`).  The average of such replies, by the samples that the rows count by, is the model
-after that step.
+after that step.  With :math:`c_k = w_k \frac{\sum_j n_j}{n_k}` it applies a decision's weights, without a memory too:
+:math:`x + \sum_k w_k \Delta_k`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
@@ -25,6 +26,24 @@ _KEPT = 2
 """Updates of a client that stay on the disk: the model that an engine goes on from may be a round old."""
 
 Arrays = dict[str, NDArray[Any]]
+
+
+def factors(weights: Sequence[float | None], samples: Sequence[float]) -> list[float]:
+    """C of each reply, by its weight, None for c = 1, and by what it counts in the engine's average, n."""
+    total = sum(samples)
+    return [
+        1.0 if weight is None else weight * total / count if count else 0.0
+        for weight, count in zip(weights, samples, strict=True)
+    ]
+
+
+def scaled(model: Mapping[str, Any], reply: Mapping[str, Any], factor: float) -> Arrays:
+    """What a reply to a model becomes without a memory: its arrays of floats that were sent."""
+    return {
+        key: (model[key] + factor * (array.astype(np.float64) - model[key])).astype(array.dtype)
+        for key, array in _floats(reply).items()
+        if key in model
+    }
 
 
 class RememberedUpdates:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 T = TypeVar("T")
+Numbers = np.ndarray[Any, np.dtype[Any]]
 
 Form = frozenset[tuple[object, ...]]
 """What a reply holds, apart from its values: names."""
@@ -25,12 +27,7 @@ _MOST_WEIGHT = 1e18
 
 @dataclass(frozen=True, slots=True)
 class ArrayForm:
-    """The declared form of an array.
-
-    Attributes:
-        shape: Its shape.
-        dtype: Name of its type, as NumPy has it.
-    """
+    """The declared form of an array: its shape, and the name of its type, as NumPy has it."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -78,10 +75,7 @@ def check_array(
 
 
 def wrong_with(check: Callable[[T, T], str | None] | None, sent: T, reply: T) -> str | None:
-    """What a check says is wrong with a reply; None for nothing, and without a check.
-
-    Whatever the check raises is wrong with the reply: none must be able to end a run.
-    """
+    """What a check says, or raises, is wrong with a reply; None for nothing, and without a check."""
     try:
         return None if check is None else check(sent, reply)
     except Exception as error:
@@ -103,11 +97,7 @@ def check_number(value: object) -> bool:
 
 
 def check_weight(value: object) -> str | None:
-    """Look at the weight with which a reply is to be averaged.
-
-    Returns:
-        What is wrong; None for a number above 0, up to 1e18.
-    """
+    """What is wrong with the weight with which a reply is to be averaged; None for a number above 0, up to 1e18."""
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= _MOST_WEIGHT:
         return None
     return f"is {str(value)[:40]}; expected a number above 0, up to {_MOST_WEIGHT:g}"
@@ -177,7 +167,7 @@ _TIMES_MEDIAN, _GROWTH = 1e3, 1e6
 _RECENT, _ENOUGH = 64, 3
 
 
-def largest(arrays: Iterable[np.ndarray[Any, np.dtype[Any]]]) -> float:
+def largest(arrays: Iterable[Numbers]) -> float:
     """The largest absolute number of some arrays; of those that are no floats nothing counts, and NaN is infinite."""
     found = 0.0
     with np.errstate(all="ignore"):
@@ -188,9 +178,48 @@ def largest(arrays: Iterable[np.ndarray[Any, np.dtype[Any]]]) -> float:
     return found
 
 
-def change(sent: np.ndarray[Any, np.dtype[Any]], returned: np.ndarray[Any, np.dtype[Any]]) -> float:
+def change(sent: Numbers, returned: Numbers) -> float:
     """The largest absolute difference of two arrays; 0 for what is no array of floats, or of another shape."""
     if sent.shape != returned.shape or sent.dtype.kind not in "fc":
         return 0.0
     with np.errstate(all="ignore"):
         return largest([returned.astype(np.result_type(sent, np.float64)) - sent])
+
+
+class Judge(Generic[T]):
+    """Says which models and replies no engine should aggregate; without a check everything passes."""
+
+    def __init__(
+        self,
+        check: Callable[[T, T], str | None] | None,
+        pairs: Callable[[T, T], Iterable[tuple[Numbers, Numbers]]],
+        weight: Callable[[T], object],
+    ) -> None:
+        """Judge by what a reply's arrays are, before each what was sent for it, and by what it counts, if told."""
+        self.check, self.sizes = check, Sizes()
+        self._pairs, self._weight = pairs, weight
+
+    def flaw(self, sent: T) -> str:
+        """What is wrong with a model that is about to be sent; empty for nothing."""
+        if self.check is None:
+            return ""
+        with suppress(TypeError, ValueError):  # replies to what NumPy cannot read are refused, with the reason
+            arrays = (array for array, _ in self._pairs(sent, sent))
+            return self.sizes.flaw(largest(arrays))
+        return ""
+
+    def odd(self, replies: Mapping[str, tuple[T, T]]) -> dict[str, str]:
+        """What is wrong with the replies of a round beside each other, by name, given what was sent before each."""
+        if self.check is None:
+            return {}
+        changes: dict[str, float] = {}
+        weights: dict[str, float] = {}
+        for name, (sent, reply) in replies.items():
+            changes[name] = 0.0
+            for before, after in self._pairs(sent, reply):
+                changes[name] = max(changes[name], change(before, after))
+            weight = self._weight(reply)
+            if isinstance(weight, int | float):
+                weights[name] = float(weight)
+        odd = self.sizes.odd("weight", weights)
+        return odd | self.sizes.odd("change", changes)

@@ -88,7 +88,7 @@ class Rounds:
         """
         refuse_unseen(selector.policy)
         if not weighs:
-            refuse_weights(selector.policy, "this engine averages updates by its own weights")
+            refuse_weights(selector.policy, "this engine, as it is set up here, averages updates by its own weights")
         self.rules = rules
         self._sinks = tuple(each for each in selector.observers if isinstance(each, RoundSink))
         for sink in self._sinks:

@@ -180,7 +180,7 @@ def test_of_a_broken_model_no_node_is_blamed(caplog):
     for message in messages:
         message.content["arrays"] = model(float("nan"))
     assert list(grid.send_and_receive(messages)) == []
-    assert "the model that is sent holds numbers that are not finite; no node is blamed" in caplog.text
+    assert "the model that is sent holds numbers that are not finite; no client is blamed" in caplog.text
     assert set(reports[0].status.values()) == {Status.LATE}
     assert grid.selector.paused() == {}
 

@@ -12,10 +12,17 @@ pytest.importorskip("nvflare", reason="needs NVFlare: run .ci/nvflare, or instal
 from fake_flare import Site, job, model
 
 from fedroster import EdgeSelector, Selector, Uniform
-from fedroster.adapters.nvflare import EdgeMap, RoundRules, RoundSink, SelectingEdges, call_clients
+from fedroster.adapters.nvflare import EdgeMap, RoundRules, RoundSink, SelectingEdges, call_clients, edges
 from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.core.problem import Status
+from fedroster.engine.replies import Sizes
 from fedroster.policies.cocs import COCS
+
+
+@pytest.fixture(autouse=True)
+def _a_job_of_its_own(monkeypatch):
+    """What an edge server knows of earlier rounds is of its process, which FLARE starts for each job."""
+    monkeypatch.setattr(edges, "_sizes", Sizes())
 
 
 class Edge(Site):
@@ -133,3 +140,62 @@ def test_what_cannot_be_a_tree_is_refused():
     selecting = SelectingEdges(selector, rules=RoundRules(deadline_s=1.0))
     with job({"c": Site()}), pytest.raises(InvalidInputError, match=r"edge servers \['north'\] are no sites"):
         selecting.call("train_group", model())
+
+
+def test_nobody_is_blamed_for_a_broken_model(caplog):
+    clients = {f"c{n}": Site() for n in range(4)}
+    sites, selecting, reports = tree(clients)
+    broken = {name: np.full_like(array, np.nan) for name, array in model().items()}
+    with job(sites):
+        assert selecting.call("train_group", broken) == []
+    assert set(reports[0].status.values()) == {Status.LATE}
+    assert "the model that is sent holds numbers that are not finite; no client is blamed" in caplog.text
+
+
+@pytest.mark.parametrize("wrong", [({"w": 1e30}, 3), ({}, 1e18)])
+def test_a_diverged_client_is_refused_by_its_edge_server(wrong):
+    changed, samples = wrong
+    clients = {f"c{n}": Site() for n in range(4)}
+    arrays = {name: np.full_like(array, changed.get(name, 9.0)) for name, array in model().items()}
+    clients["c3"].fate = ((arrays, {"num-examples": samples}),)
+    sites, selecting, reports = tree(
+        clients, budgets={"north": 9.0, "south": 9.0}, reach={name: ["north"] for name in clients}
+    )
+    with job(sites):
+        (reply,) = selecting.call("train_group", model())
+    assert (reply.content[0]["w"] == 1.0).all()
+    assert reports[0].status == {
+        "c0": Status.COMPLETED,
+        "c1": Status.COMPLETED,
+        "c2": Status.COMPLETED,
+        "c3": Status.FAILED,
+    }
+    assert "edge server north: its " in reports[0].reasons["c3"]
+    assert reports[0].refused == {"c3"}
+
+
+def test_a_diverged_edge_server_is_refused_with_its_clients():
+    clients = {f"c{n}": Site() for n in range(4)}
+    reach = {"c0": ["north"], "c1": ["north"], "c2": ["south"], "c3": ["south"]}
+    sites, selecting, reports = tree(clients, budgets={"north": 9.0, "south": 9.0}, reach=reach)
+    trained = sites["north"].train_group
+
+    def diverges(model, clients, deadline_s):
+        arrays, metrics = trained(model, clients, deadline_s)
+        return {name: array * 1e30 for name, array in arrays.items()}, metrics
+
+    sites["north"].train_group = diverges
+    with job(sites):
+        assert [reply.name for reply in selecting.call("train_group", model())] == ["south"]
+    assert [reports[0].status[name] for name in ("c0", "c2")] == [Status.FAILED, Status.COMPLETED]
+    assert "edge server north: its change is 1e+30" in reports[0].reasons["c1"]
+
+
+def test_clients_that_are_late_alone_are_not_blamed():
+    clients = {"late": Site(fate=(0.8,)), "good": Site()}
+    reach = {"late": ["north"], "good": ["south"]}
+    sites, selecting, reports = tree(clients, budgets={"north": 9.0, "south": 9.0}, reach=reach)
+    with job(sites):
+        assert [reply.name for reply in selecting.call("train_group", model())] == ["south"]
+        time.sleep(0.5)
+    assert reports[0].status == {"late": Status.LATE, "good": Status.COMPLETED}

@@ -1,7 +1,8 @@
-"""pfl's own federated averaging takes the step of an update memory, and goes on with model and table of one step."""
+"""pfl's own federated averaging applies weights and takes the step of an update memory, also after a restart."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ pytest.importorskip("pfl")
 
 import torch
 from pfl.aggregate.simulate import SimulatedBackend
+from pfl.aggregate.weighting import WeightByDatapoints
 from pfl.algorithm.base import NNAlgorithmParams
 from pfl.algorithm.federated_averaging import FederatedAveraging
 from pfl.callback.restore_training import RestoreTrainingCallback
@@ -23,15 +25,18 @@ from pfl.postprocessor.base import Postprocessor
 from pfl.privacy.gaussian_mechanism import GaussianMechanism
 
 from fedroster import Selector, make_policy
-from fedroster.adapters.pfl import RememberUpdates, RunCheckpoint, SelectedDataset, memory
+from fedroster.adapters.pfl import RememberUpdates, RunCheckpoint, SelectedDataset, WeighUpdates, dataset, memory
 from fedroster.aggregation.memory import UpdateMemory, UpdateTable
 from fedroster.errors import ConfigurationError
 from fedroster.networks.flat import FlatNetwork
 
+sys.path.append(str(Path(__file__).parents[2]))
+from weighing import Drawn
+
 USERS, COHORT = 6, 2
 RNG = np.random.default_rng(0)
 DATA = {
-    user: [RNG.normal(size=(4, 3)).astype(np.float32), RNG.normal(size=(4, 1)).astype(np.float32)]
+    user: [RNG.normal(size=(4 + user, 3)).astype(np.float32), RNG.normal(size=(4 + user, 1)).astype(np.float32)]
     for user in range(USERS)
 }
 
@@ -64,18 +69,24 @@ class Seen(Postprocessor):
         return super().postprocess_server(**given)
 
 
-def play(rounds: int, options: UpdateMemory, folder: Path | None = None) -> tuple[dict[str, np.ndarray], Seen]:
+def play(
+    rounds: int, options: UpdateMemory | None, folder: Path | None = None, policy: Any = None, observers: Any = ()
+) -> tuple[dict[str, np.ndarray], Seen]:
     np.random.seed(0)  # noqa: NPY002 -- pfl draws from it
     torch.manual_seed(0)
+    chosen_by = policy or make_policy("random")
     users = SelectedDataset(
         lambda user: Dataset(DATA[user], user_id=user),
-        Selector(make_policy("random"), cohort_size=COHORT, guarded=False, longest_s=None),
+        Selector(chosen_by, cohort_size=COHORT, guarded=False, longest_s=None, observers=observers),
         FlatNetwork(num_clients=USERS, cohort_size=COHORT, availability=1.0),
     )
     net = Line()
     model = PyTorchModel(net, torch.optim.SGD, torch.optim.SGD(net.parameters(), 1.0))
     seen, algorithm = Seen(model), FederatedAveraging()
-    remember = RememberUpdates(options, users, model, None if folder is None else folder / "updates")
+    last: WeighUpdates = WeighUpdates(users)
+    if options is not None:
+        last = RememberUpdates(options, users, model, None if folder is None else folder / "updates")
+    others = [seen] if policy is None else [seen, WeightByDatapoints()]
     callbacks = []
     if folder is not None:
         callbacks = [RestoreTrainingCallback([RunCheckpoint(model, algorithm, users)], str(folder / "run"))]
@@ -83,7 +94,7 @@ def play(rounds: int, options: UpdateMemory, folder: Path | None = None) -> tupl
         NNAlgorithmParams(
             central_num_iterations=rounds, evaluation_frequency=rounds + 1, train_cohort_size=COHORT, val_cohort_size=0
         ),
-        SimulatedBackend(users, FederatedDataset.from_slices(DATA, lambda: 0), postprocessors=remember.after(seen)),
+        SimulatedBackend(users, FederatedDataset.from_slices(DATA, lambda: 0), postprocessors=last.after(*others)),
         model,
         NNTrainHyperParams(local_num_epochs=1, local_learning_rate=0.1, local_batch_size=2),
         NNEvalHyperParams(local_batch_size=None),
@@ -106,6 +117,66 @@ def test_federated_averaging_takes_the_step_of_the_formula(unknown: str) -> None
         step = table.step(clients, updates, np.ones(len(cohort)))  # test_memory.py has it against the plain formula
         for name in last:
             np.testing.assert_allclose(after[name], cohort[0][1][name] + step[name], atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [None, UpdateMemory(share=0.7)])
+def test_weights_are_applied_by_federated_averaging_and_are_one_step_with_a_memory(
+    options: UpdateMemory | None,
+) -> None:
+    """Whatever updates count by their users' data."""
+    weights: list[dict[int, float]] = []
+
+    def note(event: Any, selector: Selector) -> None:
+        if getattr(event, "weights", None) is not None:
+            weights.append(dict(zip(selector.ids_of(event.chosen), event.weights.tolist(), strict=True)))  # type: ignore[arg-type]
+
+    last, seen = play(9, options, policy=Drawn(0.5), observers=[note])
+    played = [each for each in seen.rounds if each]
+    assert len(played) == len(weights) == 9
+    table = None if options is None else UpdateTable(options, last, USERS)
+    following = [each[0][1] for each in played[1:]] + [last]
+    for cohort, chosen, after in zip(played, weights, following, strict=True):
+        clients = np.array([user for user, _, _ in cohort])
+        given = np.array([chosen[user] for user in clients])
+        updates = {name: np.stack([update[name] for _, _, update in cohort]) for name in last}
+        step = {name: np.tensordot(given, each, 1) for name, each in updates.items()}
+        if table is not None:
+            samples = 4.0 + clients
+            step = table.step(clients, updates, samples, weights=given * samples.sum() / samples)
+        for name in last:
+            np.testing.assert_allclose(after[name], cohort[0][1][name] + step[name], atol=1e-5)
+
+
+def weighing(**options: Any) -> SelectedDataset:
+    return SelectedDataset(
+        lambda user: Dataset(DATA[user], **options),
+        Selector(Drawn(), cohort_size=4, guarded=False, longest_s=None),
+        FlatNetwork(num_clients=USERS, cohort_size=4, availability=1.0),
+    )
+
+
+def test_workers_share_the_factors_of_a_cohort(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: list[dict[Any, float]] = []
+    for rank in range(2):
+        monkeypatch.setattr(dataset, "this_worker", lambda rank=rank: (rank, 2))
+        users = weighing()
+        WeighUpdates(users).after()
+        users.get_cohort(4)
+        parts.append(dict(users.factors or {}))
+    assert not parts[0].keys() & parts[1].keys()
+    found = [*parts[0].values(), *parts[1].values()]
+    assert sum(found) == pytest.approx(len(found))  # weights sum to 1, and each is times the size of the cohort
+
+
+def test_weights_that_nobody_applies_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="Drawn says how much each update counts, and there are no postproc"):
+        weighing().get_cohort(4)
+    with pytest.raises(ConfigurationError, match="bounds one update of one round"):
+        WeighUpdates(weighing()).after(GaussianMechanism(1.0, 1.0))
+    WeighUpdates(users := weighing()).after()
+    users.get_cohort(4)
+    with pytest.raises(ConfigurationError, match="were not weighed; expected"):
+        users.get_cohort(4)
 
 
 def test_a_run_that_is_stopped_goes_on_as_if_it_was_not(tmp_path: Path) -> None:

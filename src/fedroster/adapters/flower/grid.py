@@ -61,11 +61,6 @@ def _as_it_is(name: str) -> Callable[..., Any]:
 class SelectingGrid(Resumed, Grid):
     """Any Flower grid, on which a policy chooses the nodes that train.
 
-    Example, in a server app::
-
-        selector = Selector(RBCSF(V=20.0, beta=0.1), cohort_size=10)
-        SelectingGrid(grid, selector, FedAvg()).start(arrays, num_rounds=100)
-
     With ``contexts``, nodes must run the client mod :data:`~.context.report_context`; without, all nodes look alike and
     have no stable names.
     """
@@ -304,11 +299,11 @@ class SelectingGrid(Resumed, Grid):
         self._exchange.wait(out.flights.values(), round_.ending.until_s, lambda: desk.is_complete(round_))
         self._roster.late |= out.late(self._exchange)
         used = desk.close(round_, odd, least=needs.num_updates)
-        weights, updates = round_.choice.weights, self._updates
+        updates = self._updates
         if updates is not None:
             updates.begin(arrays_of(messages[0].content), self.selector.clients)
-        if weights is not None or updates is not None:
-            rewrite(messages[0], used, needs.weight_key, weights=weights, updates=updates)
+        if round_.choice.weights is not None or updates is not None:
+            rewrite(messages[0], used, needs.weight_key, updates)
         if updates is not None:
             updates.end(round_.choice.round, [reply.name for reply in used])
         replies = [reply.content for reply in used]
@@ -331,9 +326,6 @@ class SelectingGrid(Resumed, Grid):
         if self._places is not None:
             outgoing = self._places.renewed(outgoing)
         out = Out(round_, {by_id[message.metadata.dst_node_id].name: message for message in outgoing})
-        round_.flaw = self._checks["train"].flaw(outgoing[0]) if outgoing else ""
-        if round_.flaw:
-            log.error("round %d: the model that is sent %s; no node is blamed", round_.choice.round, round_.flaw)
 
         def take(arrival: Arrival) -> None:
             if arrival.reply.has_error() and not round_.is_over:
@@ -341,7 +333,8 @@ class SelectingGrid(Resumed, Grid):
             self._take(round_, by_id[arrival.flight.node_id], arrival, model_bit)
 
         flights, refused = self._exchange.send(outgoing, take)
-        self._desk.sent(round_, timeout_s=timeout)
+        flaw = self._checks["train"].flaw(outgoing[0]) if outgoing else ""
+        self._desk.sent(round_, flaw, timeout_s=timeout)
         out.flights = {by_id[flight.node_id].name: flight for flight in flights}
         for node_id in refused:
             self._desk.lost(round_, by_id[node_id].name, "its message could not be sent")

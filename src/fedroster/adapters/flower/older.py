@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from functools import partial
 from pathlib import Path
@@ -26,9 +26,9 @@ from fedroster.core.errors import ConfigurationError
 from fedroster.engine.choose import Clients, Node
 from fedroster.engine.contexts import NodeContext
 from fedroster.engine.losses import LossMetrics
-from fedroster.engine.outcomes import OpenRound, Reply
+from fedroster.engine.outcomes import OpenRound
 from fedroster.engine.pushed import PushedRounds, Resumed
-from fedroster.engine.replies import ArrayForm, Sizes, change, check_array, check_weight, largest, wrong_with
+from fedroster.engine.replies import ArrayForm, Judge, Numbers, check_array, check_weight, wrong_with
 from fedroster.engine.rounds import Rounds
 from fedroster.engine.rules import RoundRules
 from fedroster.selector import Selector
@@ -71,11 +71,6 @@ def with_selector(
     name_of: Callable[[ClientProxy], str] = lambda proxy: str(proxy.cid),
 ) -> AnyStrategy:
     """Let a selector choose the clients that a strategy of ``flwr.server.strategy`` fits.
-
-    Example, in ``server_fn``::
-
-        strategy = with_selector(FedProx(proximal_mu=0.1), Selector(RBCSF(V=20.0, beta=0.1), cohort_size=10))
-        return ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=100))
 
     Args:
         strategy: The outermost strategy, the one that the server is given.
@@ -127,8 +122,7 @@ class OlderRounds(Resumed):
         self._aggregate_fit = strategy.aggregate_fit
         self._configure_evaluate = strategy.configure_evaluate
         self._aggregate_evaluate = strategy.aggregate_evaluate
-        self._check = check
-        self._sizes = Sizes()
+        self._judge = Judge[Any](check, _pairs, lambda result: result.num_examples)
         self._name_of = name_of
         self._needs = needs_of(strategy)
         self._needs.check(self._rules.first or selector.cohort_size)
@@ -136,7 +130,7 @@ class OlderRounds(Resumed):
         self._desk = PushedRounds(rounds, losses=losses)
         self._open: OpenRound | None = None
         self._chosen: dict[str, ClientProxy] = {}
-        self._sent = Parameters([], "")
+        self._sent = FitIns(Parameters([], ""), {})
         self._evaluated = 0, 0.0
 
     # ---------------------------------------------------------------- fit
@@ -148,10 +142,7 @@ class OlderRounds(Resumed):
         there = self._proxies(client_manager)
         self._chosen = {name: there[name] for name in round_.choice.clients if name in there}
         self._open = round_
-        self._sent = parameters
-        round_.flaw = "" if self._check is None else self._sizes.flaw(largest(_arrays(parameters)))
-        if round_.flaw:
-            log.error("round %d: the model that is sent %s; no client is blamed", round_.choice.round, round_.flaw)
+        self._sent = FitIns(parameters, {})
         made = self._configure_fit(server_round, parameters, _only(client_manager, self._chosen))
         name_of = {id(proxy): name for name, proxy in self._chosen.items()}
         pairs = {name_of[id(proxy)]: (proxy, ins) for proxy, ins in made if id(proxy) in name_of}
@@ -159,7 +150,7 @@ class OlderRounds(Resumed):
             raise ConfigurationError(
                 "the strategy made no instruction for any chosen client; expected one that asks its client manager"
             )
-        self._desk.sent(round_)
+        self._desk.sent(round_, self._judge.flaw(self._sent))
         for name in set(round_.choice.clients) - set(pairs):
             self._desk.lost(round_, name, "the strategy made no instruction for it")
         return [
@@ -180,7 +171,7 @@ class OlderRounds(Resumed):
             found: FitRes | Exception
             try:
                 found = proxy.fit(ins, timeout, group_id)
-                wrong = wrong_with(self._check, ins, found)
+                wrong = wrong_with(self._judge.check, ins, found)
             except Exception as error:  # whatever the engine's transport raises is this client's failure
                 found = error
             time_s = time.monotonic() - started_s
@@ -214,22 +205,16 @@ class OlderRounds(Resumed):
             return self._aggregate_fit(server_round, results, failures)
         takes_all = not getattr(self._strategy, "accept_failures", True)
         least = len(round_.choice.clients) if takes_all else self._needs.num_updates
-        usable = self._desk.close(round_, None if self._check is None else self._odd, least=least)
+        sent = self._sent
+        usable = self._desk.close(
+            round_, lambda usable: self._judge.odd({each.name: (sent, each.content) for each in usable}), least=least
+        )
         proxies = {proxy.cid: proxy for proxy in self._chosen.values()}
         used = {id(reply.content) for reply in usable}
         back = [(proxies.get(proxy.cid, proxy), result) for proxy, result in results]
         missed = [each if isinstance(each, BaseException) else (proxies.get(each[0].cid), each[1]) for each in failures]
         missed += [pair for pair in back if id(pair[1]) not in used]
         return self._aggregate_fit(server_round, [pair for pair in back if id(pair[1]) in used], missed)
-
-    def _odd(self, usable: Sequence[Reply]) -> dict[str, str]:
-        """What is wrong with results beside each other: a change or a weight far beyond the median."""
-        sent = _arrays(self._sent)
-        changes = {
-            reply.name: max(map(change, sent, _arrays(reply.content.parameters)), default=0.0) for reply in usable
-        }
-        weights = {reply.name: float(reply.content.num_examples) for reply in usable}
-        return self._sizes.odd("change", changes) | self._sizes.odd("weight", weights)
 
     # ---------------------------------------------------------------- evaluate
 
@@ -292,3 +277,8 @@ def _only(client_manager: ClientManager, chosen: Mapping[str, ClientProxy]) -> C
 def _arrays(parameters: Parameters) -> list[Any]:
     """Arrays of a model; none of one that is no list of arrays, such as trees."""
     return [bytes_to_ndarray(tensor) for tensor in parameters.tensors if parameters.tensor_type == "numpy.ndarray"]
+
+
+def _pairs(sent: FitIns, result: FitRes) -> Iterable[tuple[Numbers, Numbers]]:
+    """The arrays of a result, and before each what was sent for it."""
+    return zip(_arrays(sent.parameters), _arrays(result.parameters), strict=False)

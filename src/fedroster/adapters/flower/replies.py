@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from flwr.app import Array, ArrayRecord, Message, RecordDict
@@ -11,13 +10,11 @@ from flwr.app import Array, ArrayRecord, Message, RecordDict
 from fedroster.engine.replies import (
     ArrayForm,
     Form,
-    Sizes,
+    Judge,
     UsualForm,
-    change,
     check_array,
     check_number,
     check_weight,
-    largest,
     named,
     wrong_with,
 )
@@ -104,30 +101,19 @@ def form_of(content: RecordDict, *, of_metrics: bool) -> Form:
     return frozenset(arrays | metrics)
 
 
-@dataclass(slots=True)
-class ReplyCheck:
+class ReplyCheck(Judge[Message]):
     """Everything that a reply must be before a strategy sees it.
 
     Attributes:
-        check: Looks at each reply; None to let everything pass.
         weight_key: Metric by which the strategy weighs replies; it then wants exactly one record of metrics, and of
             arrays from training.  Empty when it is not known.
         metrics: Further metrics that it cannot do without.
-        usual: Compares the forms of a round's replies.
-        sizes: Compares how large their changes and weights are.
     """
 
-    check: CheckReply | None
-    weight_key: str = ""
-    metrics: frozenset[str] = frozenset()
-    usual: UsualForm = field(default_factory=UsualForm)
-    sizes: Sizes = field(default_factory=Sizes)
-
-    def flaw(self, sent: Message) -> str:
-        """What is wrong with the model that a message holds; empty for nothing."""
-        records = sent.content.array_records.values()
-        arrays = (array.numpy() for record in records for array in record.values() if array.stype == _NUMPY)
-        return "" if self.check is None else self.sizes.flaw(largest(arrays))
+    def __init__(self, check: CheckReply | None, weight_key: str = "", metrics: frozenset[str] = frozenset()) -> None:
+        """Judge by a check, and by what a strategy needs."""
+        super().__init__(check, _pairs, self._count)
+        self.weight_key, self.metrics, self.usual = weight_key, metrics, UsualForm()
 
     def wrong(self, sent: Message, reply: Message) -> str | None:
         """What is wrong with one reply with content; None when nothing is.  Its arrays get the order that was sent."""
@@ -171,26 +157,25 @@ class ReplyCheck:
         )
         wrong = dict.fromkeys(odd, "its records differ from those of other nodes")
         rest = {name: pair for name, pair in replies.items() if name not in odd}
-        if _kind(next(iter(replies.values()))[0]) != "evaluate":
-            wrong |= self.sizes.odd("change", {name: _change(*pair) for name, pair in rest.items()})
-        if self.weight_key:
-            metrics = {name: next(iter(reply.content.metric_records.values())) for name, (_, reply) in rest.items()}
-            weights = {name: float(each[self.weight_key]) for name, each in metrics.items()}
-            wrong = self.sizes.odd("weight", weights) | wrong
+        wrong |= super().odd(rest)
         cut([reply.content for name, (_, reply) in rest.items() if name not in wrong])
         return wrong
 
+    def _count(self, reply: Message) -> object:
+        if not self.weight_key:
+            return None
+        metrics = next(iter(reply.content.metric_records.values()))
+        return metrics[self.weight_key]
 
-def _change(sent: Message, reply: Message) -> float:
-    """How far the arrays of a reply are from those that were sent."""
-    most = 0.0
-    records = reply.content.array_records
+
+def _pairs(sent: Message, reply: Message) -> Iterator[tuple[Any, Any]]:
+    """The arrays of a reply to training, and before each what was sent for it."""
+    records = {} if _kind(sent) == "evaluate" else reply.content.array_records
     for name, record in records.items():
         known = _sent_arrays(sent.content, name, len(records)) or {}
         for key, array in record.items():
             if key in known and array.stype == known[key].stype == _NUMPY:
-                most = max(most, change(known[key].numpy(), array.numpy()))
-    return most
+                yield known[key].numpy(), array.numpy()
 
 
 def cut(contents: Sequence[RecordDict]) -> None:

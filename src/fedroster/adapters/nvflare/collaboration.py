@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -13,15 +12,13 @@ from typing import Any
 from nvflare.collab import collab
 from nvflare.collab.api.exceptions import RunAborted
 
-from fedroster.adapters.nvflare.replies import WEIGHT, CheckUpdate, Update, check_update, read_update
-from fedroster.core.errors import InvalidInputError
+from fedroster.adapters.nvflare.replies import CheckUpdate, Update, UpdateCheck, check_update, read_update
 from fedroster.engine.choose import Clients, Node
 from fedroster.engine.contexts import ContextOptions, NodeContext
 from fedroster.engine.edges import EdgeMap
 from fedroster.engine.losses import LossMetrics
 from fedroster.engine.outcomes import OpenRound, Reply, shown
 from fedroster.engine.pushed import PushedRounds, Resumed
-from fedroster.engine.replies import Sizes, change, largest, wrong_with
 from fedroster.engine.rounds import Rounds, warn_of_untested
 from fedroster.engine.rules import RoundRules
 from fedroster.selector import Selector
@@ -35,17 +32,6 @@ LONGEST_CALL_S = 1e6
 
 class SelectingClients(Resumed):
     """The clients of a Collab job, of which a policy chooses those that are called.
-
-    Example, in the server's module::
-
-        @collab.main
-        def fedavg():
-            selector = Selector(RBCSF(V=20.0, beta=0.1), cohort_size=3)
-            clients = SelectingClients(selector, rules=RoundRules(deadline_s=60))
-            model = initial_model()
-            for _ in range(100):
-                replies = clients.call("train", model)
-                model = mean([reply.content for reply in replies]) if replies else model
 
     Sites are known by their names, which FLARE authenticates.  A call that is late goes on at its site, so the site is
     not called again before it has answered or is given up; its late reply is learned from and not returned.
@@ -85,8 +71,7 @@ class SelectingClients(Resumed):
         """
         warn_of_untested("NVFlare", metadata.version("nvflare"), TESTED, log)
         self._rules = RoundRules() if rules is None else rules
-        self._check = check
-        self._sizes = Sizes()
+        self._check = UpdateCheck(check)
         rounds = Rounds(
             selector,
             rules=self._rules,
@@ -127,17 +112,14 @@ class SelectingClients(Resumed):
         sent = read_update(model)
         desk = self._desk
         round_ = desk.begin(Clients(self._connected, self._look), sent.num_bits)
-        sizes = None if self._check is None else self._sizes
-        if sizes is not None:
-            look_for_flaw(sizes, round_, sent)
-        ending = desk.sent(round_)
+        ending = desk.sent(round_, self._check.flaw(sent))
         updates: dict[str, Update] = {}
 
         def take(gcc: object, result: object, context: Any = None) -> None:
             name = str(context.caller)
             arrived_s = time.monotonic()
             self._gone.discard(name)
-            update, wrong = self._read(sent, result)
+            update, wrong = self._check.read(sent, result)
             updates[name] = update
             time_s = arrived_s - ending.sent_s
             desk.answered(round_, name, result, wrong=wrong, metrics=update.metrics, time_s=time_s)
@@ -148,10 +130,7 @@ class SelectingClients(Resumed):
         self._calls.append((round_, getattr(group, function)(model, **arguments), called))
         desk.wait(round_, self._look)
 
-        def odd(usable: Sequence[Reply]) -> dict[str, str]:
-            return {} if sizes is None else odd_updates(sizes, sent, {each.name: updates[each.name] for each in usable})
-
-        return desk.close(round_, odd)
+        return desk.close(round_, lambda usable: self._check.odd({it.name: (sent, updates[it.name]) for it in usable}))
 
     def ask(self, function: str, *arguments: Any, timeout_s: float | None = None) -> dict[str, Any]:
         """Call a function of clients outside the rounds, to evaluate for example; nothing of it is learned.
@@ -180,13 +159,6 @@ class SelectingClients(Resumed):
             log.warning("%s has not answered %s: %s", name, function, shown(str(error)))
         return dict(results)
 
-    def _read(self, sent: Update, result: object) -> tuple[Update, str | None]:
-        try:
-            update = read_update(result)
-        except InvalidInputError as error:
-            return Update({}), None if self._check is None else str(error)
-        return update, wrong_with(self._check, sent, update)
-
     def _connected(self) -> list[Node]:
         now_s = time.monotonic()
         nodes = []
@@ -210,23 +182,3 @@ class SelectingClients(Resumed):
                     book(round_, client, str(error.cause))
             if len(results) + len(results.failures) >= results.limit:
                 self._calls.remove(call)
-
-
-def look_for_flaw(sizes: Sizes, round_: OpenRound, sent: Update) -> None:
-    """Look at the model that is about to be sent, for which no client is blamed."""
-    with contextlib.suppress(TypeError, ValueError):  # replies to what NumPy cannot read are refused, with the reason
-        round_.flaw = sizes.flaw(largest(sent.numbers.values()))
-    if round_.flaw:
-        log.error("round %d: the model that is sent %s; no client is blamed", round_.choice.round, round_.flaw)
-
-
-def odd_updates(sizes: Sizes, sent: Update, updates: Mapping[str, Update]) -> dict[str, str]:
-    """What is wrong with the updates of a round beside each other, by the names of their clients."""
-    model = sent.numbers
-    changes = {
-        name: max((change(model[key], array) for key, array in update.numbers.items() if key in model), default=0.0)
-        for name, update in updates.items()
-    }
-    weights = {name: update.metrics[WEIGHT] for name, update in updates.items() if WEIGHT in update.metrics}
-    numbers = {name: float(weight) for name, weight in weights.items() if isinstance(weight, int | float)}
-    return sizes.odd("weight", numbers) | sizes.odd("change", changes)

@@ -7,22 +7,25 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from nvflare.apis.controller_spec import ClientTask, Task
+from nvflare.apis.dxo import from_shareable
 from nvflare.apis.event_type import EventType
-from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_constant import FLMetaKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.abstract.model import ModelLearnableKey
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
+from nvflare.app_common.workflows.base_fedavg import BaseFedAvg
 
 if TYPE_CHECKING:
     from nvflare.app_common.workflows.model_controller import ModelController as _Controller
 else:
     _Controller = object  # the controller comes after it in the list of bases
 
-from fedroster.adapters.nvflare.collaboration import TESTED, log, look_for_flaw, odd_updates
-from fedroster.adapters.nvflare.replies import CheckUpdate, Update, check_update, read_update
+from fedroster.adapters.nvflare.collaboration import TESTED, log
+from fedroster.adapters.nvflare.replies import CheckUpdate, Update, UpdateCheck, check_update, counted, read_update
 from fedroster.core.errors import ConfigurationError, FedrosterError
 from fedroster.engine.choose import Clients, Node
 from fedroster.engine.contexts import ContextOptions, NodeContext
@@ -30,7 +33,7 @@ from fedroster.engine.edges import EdgeMap
 from fedroster.engine.losses import LossMetrics
 from fedroster.engine.outcomes import OpenRound, Reply
 from fedroster.engine.pushed import PushedRounds
-from fedroster.engine.replies import Sizes
+from fedroster.engine.remembered import factors, scaled
 from fedroster.engine.rounds import Rounds, warn_of_untested
 from fedroster.engine.rules import NoNodesError, RoundRules
 from fedroster.selector import Selector
@@ -47,20 +50,12 @@ class RunEnded(FedrosterError):
 class Selecting(_Controller):
     """Put before a model controller, it lets a policy choose the clients and ends rounds by rules of its own.
 
-    Example::
-
-        class FairFedAvg(Selecting, FedAvg):
-            rules = RoundRules(deadline_s=60)
-
-            def make_selector(self):
-                return Selector(RBCSF(V=20.0, beta=0.1), cohort_size=3)
-
     It takes the place of ``sample_clients``, and the first task that is sent to the chosen clients is the round.  That
     task stands until every client has answered or is given up, so that late results still arrive, are timed by our
     clock and learned from; the controller goes on when the round is over, and never sees them.  Only what can be
     aggregated reaches it: results are held until the round is over, and judged beside each other.  Without a ``check``,
     or where FLARE keeps tensors on disk, each is handed on when it comes.  A round without updates leaves the model as
-    it is.
+    it is.  A decision's weights are applied by what results are rewritten to, for an average by samples.
 
     FLARE builds a controller from JSON: what is no number or text belongs in the class, as above.
 
@@ -113,6 +108,11 @@ class Selecting(_Controller):
         controller = super()
         if missing := [name for name in _HOOKS if not hasattr(controller, name)]:
             raise ConfigurationError(f"the controller of this version of FLARE has no {missing[0]}, which is needed")
+        offloads = getattr(self, "enable_tensor_disk_offload", False)  # such tensors are read by the aggregator alone
+        self._check = UpdateCheck(None if offloads else self.check)
+        averages = isinstance(self, BaseFedAvg)
+        for other in ("aggregator", "aggregation_weights"):
+            averages = averages and not getattr(self, other, None)
         rounds = Rounds(
             self.make_selector(),
             rules=self.rules,
@@ -120,10 +120,10 @@ class Selecting(_Controller):
             edge_rules=self.edge_rules,
             state_dir=self.state_dir,
             log=log,
+            weighs=averages and self._check.check is not None,
         )
         self._desk = PushedRounds(rounds, losses=self.losses)
         self._seen_s: dict[str, float] = {}
-        self._sizes = Sizes()
         self._sampled: OpenRound | None = None
         self._under_way: tuple[OpenRound, Update] | None = None
         self._tasks: dict[str, tuple[Task, OpenRound, Update]] = {}
@@ -185,11 +185,9 @@ class Selecting(_Controller):
             timeout_s, task.timeout = task.timeout or None, 0  # a task that ends takes late results with it
             min_responses = 0
             sent = read_update(FLModelUtils.from_shareable(task.data))
-            if self._judges():
-                look_for_flaw(self._sizes, round_, sent)
             self._under_way = round_, sent
             self._tasks[task.msg_root_id] = task, round_, sent
-            self._desk.sent(round_, timeout_s=timeout_s)
+            self._desk.sent(round_, self._check.flaw(sent), timeout_s=timeout_s)
         super().broadcast(task=task, fl_ctx=fl_ctx, targets=targets, min_responses=min_responses, **options)
 
     def broadcast_and_wait(
@@ -231,7 +229,7 @@ class Selecting(_Controller):
             client_task.result = None
             return
         update, wrong = self._read(sent, client_task.result)
-        held = (client_task, client_task.result, fl_ctx, update) if self._judges() else None
+        held = None if self._check.check is None else (client_task, client_task.result, fl_ctx, update)
         with self._desk.lock:  # the round is not ended before the controller has the result
             time_s = arrived_s - round_.sent_s
             counts = self._desk.answered(round_, name, held, wrong=wrong, metrics=update.metrics, time_s=time_s)
@@ -270,27 +268,22 @@ class Selecting(_Controller):
         self._under_way = None
 
         def odd(usable: list[Reply]) -> dict[str, str]:
-            updates = {reply.name: reply.content[-1] for reply in usable if reply.content is not None}
-            return odd_updates(self._sizes, sent, updates)
+            return self._check.odd({reply.name: (sent, reply.content[-1]) for reply in usable if reply.content})
 
         used = self._desk.close(round_, odd)
         self._num_used = len(used)
+        if round_.choice.weights is not None:
+            _weigh(sent, used)
         for client_task, result, fl_ctx, _ in (reply.content for reply in used if reply.content is not None):
             client_task.result = result
             super()._process_result(client_task, fl_ctx)
         self._drop_answered_tasks()
 
-    def _judges(self) -> bool:
-        """Whether results are looked at: tensors that FLARE keeps on disk are read by its aggregator alone."""
-        return self.check is not None and not getattr(self, "enable_tensor_disk_offload", False)
-
     def _read(self, sent: Update, result: Any) -> tuple[Update, str | None]:
-        update = Update({})
         try:
-            update = read_update(FLModelUtils.from_shareable(result))
-            return update, self.check(sent, update) if self.check is not None and self._judges() else None
+            return self._check.read(sent, FLModelUtils.from_shareable(result))
         except Exception as error:  # a result must not be able to end the run
-            return update, f"it cannot be read ({type(error).__name__}: {error})"
+            return Update({}), f"it cannot be read ({type(error).__name__}: {error})"
 
     def _connected(self) -> list[Node]:
         oldest_s = time.monotonic() - self.quiet_s
@@ -335,3 +328,20 @@ class Selecting(_Controller):
     def _check_run(self) -> None:
         if self.abort_signal.triggered:
             raise RunEnded("the job is aborted")
+
+
+def _weigh(sent: Update, used: list[Reply]) -> None:
+    """Rewrite the results of a round, so that their average by samples applies the decision's weights."""
+    parts = [from_shareable(reply.content[1]) for reply in used]
+    samples = [counted(part.get_meta_prop(FLMetaKey.NUM_STEPS_CURRENT_ROUND)) for part in parts]
+    weights = [reply.weight for reply in used]
+    weighed = factors(weights, samples)
+    for reply, part, factor in zip(used, parts, weighed, strict=True):
+        _, result, _, update = reply.content
+        moved = scaled(update.base(sent), update.numbers, factor)
+        data = dict(part.data)  # the result's own may be the client's
+        for key, values in moved.items():
+            as_it_came = getattr(data[key], "new_tensor", np.asarray)  # PyTorch's, or NumPy's
+            data[key] = as_it_came(values)
+        part.data = data
+        part.update_shareable(result)

@@ -8,6 +8,7 @@ connect sites in a tree, FLARE routes these calls along it.
 from __future__ import annotations
 
 import math
+import operator
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -19,21 +20,31 @@ import numpy as np
 from nvflare.collab import collab
 
 from fedroster.adapters.nvflare.collaboration import LONGEST_CALL_S, SelectingClients
-from fedroster.adapters.nvflare.replies import WEIGHT, CheckUpdate, Update, check_update, read_update
+from fedroster.adapters.nvflare.replies import (
+    WEIGHT,
+    CheckUpdate,
+    Update,
+    UpdateCheck,
+    check_update,
+    counted,
+    read_update,
+)
 from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.engine.choose import Clients, Node
 from fedroster.engine.contexts import ContextOptions
 from fedroster.engine.edges import EdgeMap, edge_features
 from fedroster.engine.outcomes import Reply
+from fedroster.engine.replies import Sizes
 from fedroster.engine.rules import RoundRules
 from fedroster.selector.edges import EdgeSelector
 
 _CLIENTS = "clients"
-"""Metric of an edge server's reply: time of each client in seconds, or why there is none."""
+"""Metric of an edge server's reply: each client's time in seconds, also with what is wrong; or why there is none."""
 _LATE = "late"
 _BUSY = "busy"
 
 _busy: set[str] = set()
+_sizes = Sizes()
 _lock = threading.Lock()
 
 
@@ -57,13 +68,14 @@ def call_clients(
         arguments: Further arguments of the function.
 
     Returns:
-        The mean of the usable models, weighted by ``num-examples``, and metrics; the model as it was sent when none is
-        usable.
+        The mean of the usable models, weighted by ``num-examples``, and metrics; the model as it was sent, without a
+        weight, when none is usable.
     """
-    sent = read_update(model)
+    sent, checked = read_update(model), UpdateCheck(check)
+    checked.sizes = _sizes
     started_s = time.monotonic()
     told: dict[str, object] = {}
-    updates: list[tuple[Update, float]] = []
+    updates: dict[str, Update] = {}
     with _lock:
         free = [name for name in clients if name not in _busy]
         _busy.update(free)
@@ -73,19 +85,13 @@ def call_clients(
     def take(gcc: object, result: object, context: Any = None) -> None:
         name = str(context.caller)
         time_s = time.monotonic() - started_s
-        try:
-            update = read_update(result)
-            wrong = check(sent, update)
-        except Exception as error:  # what a client sends may be anything
-            update = Update({})
-            wrong = str(error)
-        weight = update.metrics.get(WEIGHT, 1.0)
+        update, wrong = checked.read(sent, result)
         with _lock:
             _busy.discard(name)
-            if not is_over:
-                told[name] = time_s if wrong is None else wrong
+            if not is_over and time_s <= deadline_s:
+                told[name] = time_s if wrong is None else (time_s, wrong)
                 if wrong is None:
-                    updates.append((update, float(weight)))  # type: ignore[arg-type]
+                    updates[name] = update
 
     results = None
     if free:
@@ -101,13 +107,19 @@ def call_clients(
         is_over = True
         told |= {name: _LATE for name in clients if name not in told}
         busy = sorted(_busy)
-    total = sum(weight for _, weight in updates)
-    if not total:
-        return dict(sent.arrays), {WEIGHT: 0.0, _CLIENTS: told, _BUSY: busy}
-    mean = {
-        name: sum(weight * np.asarray(update.arrays[name]) for update, weight in updates) / total
-        for name in sent.arrays
-    }
+        checked.flaw(sent)  # whether it has one is the server's word; here changes are compared with its numbers
+        odd = checked.odd({name: (sent, update) for name, update in updates.items()})
+    for name, wrong in odd.items():
+        told[name] = told[name], wrong
+        del updates[name]
+    if not updates:
+        return dict(sent.arrays), {_CLIENTS: told, _BUSY: busy}
+    weights = [counted(update.metrics.get(WEIGHT)) for update in updates.values()]
+    total = sum(weights)
+    mean = {}
+    for key in sent.arrays:
+        arrays = [np.asarray(update.arrays[key]) for update in updates.values()]
+        mean[key] = sum(map(operator.mul, weights, arrays)) / total
     return mean, {WEIGHT: total, _CLIENTS: told, _BUSY: busy}
 
 
@@ -178,38 +190,43 @@ class SelectingEdges(SelectingClients):
         sent = read_update(model)
         desk = self._desk
         round_ = desk.begin(Clients(self._connected, self._look), sent.num_bits)
-        ending = desk.sent(round_)
+        ending = desk.sent(round_, self._check.flaw(sent))
         members: dict[str, list[str]] = {}
         for name in round_.choice.clients:
             members.setdefault(round_.choice.edges[name], []).append(name)
-        replies: dict[str, Reply] = {}
+        replies: dict[str, tuple[Update, Reply]] = {}
 
         def take(gcc: object, result: object, context: Any = None) -> None:
             edge = str(context.caller)
             arrived_s = time.monotonic()
-            update, wrong = self._read(sent, result)
+            update, wrong = self._check.read(sent, result)
+            replies[edge] = update, Reply(edge, result, arrived_s - ending.sent_s)
             told = update.metrics.get(_CLIENTS)
             if wrong is None and not isinstance(told, Mapping):
                 wrong = f"its metric {_CLIENTS!r} is {type(told).__name__}; expected times by client"
             busy = update.metrics.get(_BUSY)
-            used = False
             for name in [name for name, (where, _) in list(self._away.items()) if where == edge]:
                 if not isinstance(busy, list) or name not in busy:
                     self._away.pop(name, None)
             for name in members[edge]:
                 how = told.get(name) if isinstance(told, Mapping) else None
-                if wrong is not None:
-                    desk.failed(round_, name, f"edge server {edge}: {wrong}")
-                elif isinstance(how, float) and 0.0 < how <= self._wait_s:
-                    used |= desk.answered(round_, name, edge, time_s=how)
+                time_s, why = how, wrong
+                if isinstance(how, tuple | list) and len(how) == 2:
+                    time_s, why = how
+                if isinstance(time_s, float) and 0.0 < time_s <= self._wait_s:
+                    desk.answered(
+                        round_,
+                        name,
+                        edge,
+                        wrong=why and f"edge server {edge}: {why}",
+                        time_s=time_s,
+                    )
                 elif how == _LATE:
                     self._away[name] = edge, ending.given_up_s
                     late_s = max(arrived_s - ending.sent_s, self._rules.deadline_s) + 1e-6
                     desk.answered(round_, name, edge, time_s=late_s)
                 else:
-                    desk.failed(round_, name, f"edge server {edge}: {how}")
-            if used:
-                replies[edge] = Reply(edge, result, arrived_s - ending.sent_s)
+                    desk.failed(round_, name, f"edge server {edge}: {how if wrong is None else wrong}")
 
         limit_s = min(ending.given_up_s - ending.sent_s + 1.0, LONGEST_CALL_S)
         for edge, names in members.items():
@@ -217,8 +234,19 @@ class SelectingEdges(SelectingClients):
             results = getattr(group, function)(model, clients=names, deadline_s=self._wait_s, **arguments)
             self._calls.append((round_, results, {edge: names}))
         desk.wait(round_, self._look)
-        desk.close(round_)
-        return sorted(replies.values(), key=lambda reply: reply.time_s)
+
+        def odd(usable: Sequence[Reply]) -> dict[str, str]:
+            edge_of: dict[str, str] = {}
+            models: dict[str, tuple[Update, Update]] = {}
+            for reply in usable:
+                if reply.time_s <= self._wait_s:
+                    edge = edge_of[reply.name] = reply.content
+                    models[edge] = sent, replies[edge][0]
+            wrong = self._check.odd(models)
+            return {name: f"edge server {edge}: {wrong[edge]}" for name, edge in edge_of.items() if edge in wrong}
+
+        used = {reply.content for reply in desk.close(round_, odd)}
+        return sorted((replies[edge][1] for edge in used), key=lambda reply: reply.time_s)
 
     def _connected(self) -> list[Node]:
         there = super()._connected()

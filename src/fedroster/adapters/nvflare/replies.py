@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 from nvflare.apis.fl_constant import FLMetaKey
-from nvflare.app_common.abstract.fl_model import FLModel
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
 from fedroster.core.errors import InvalidInputError
-from fedroster.engine.replies import ArrayForm, check_array, check_weight, named
+from fedroster.engine.replies import ArrayForm, Judge, Numbers, check_array, check_weight, named, wrong_with
 
 WEIGHT = "num-examples"
 """Metric by which a reply is weighed; of an ``FLModel`` it is ``meta["NUM_STEPS_CURRENT_ROUND"]``."""
@@ -25,15 +25,24 @@ class Update:
     Attributes:
         arrays: Arrays by name.
         metrics: Metrics by name, among them the weight where it is told.
+        is_difference: Whether its arrays are differences from the model that was sent.
     """
 
     arrays: Mapping[str, Any]
     metrics: Mapping[str, object] = field(default_factory=dict)
+    is_difference: bool = False
 
     @property
-    def numbers(self) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
+    def numbers(self) -> dict[str, Numbers]:
         """Its arrays as NumPy has them."""
         return {str(name): np.asarray(array) for name, array in self.arrays.items()}
+
+    def base(self, sent: Update) -> dict[str, Numbers]:
+        """What its arrays are compared with: the model that was sent, or zeros for differences from it."""
+        model = sent.numbers
+        if self.is_difference:
+            return {key: np.zeros_like(array) for key, array in model.items()}
+        return model
 
     @property
     def num_bits(self) -> float:
@@ -59,7 +68,8 @@ def read_update(value: object) -> Update:
         steps = (value.meta or {}).get(FLMetaKey.NUM_STEPS_CURRENT_ROUND)
         if steps is not None:
             metrics[WEIGHT] = steps
-        return Update(value.params if isinstance(value.params, Mapping) else {}, metrics)
+        arrays = value.params if isinstance(value.params, Mapping) else {}
+        return Update(arrays, metrics, value.params_type == ParamsType.DIFF)
     metrics = {}
     if isinstance(value, tuple | list) and len(value) == 2 and isinstance(value[1], Mapping):
         value, metrics = value
@@ -71,13 +81,10 @@ def read_update(value: object) -> Update:
 
 
 def check_update(sent: Update, reply: Update) -> str | None:
-    """Look for what no aggregation can use.
+    """Say what no aggregation can use; None when there is nothing.
 
     Arrays must hold finite numbers and have the names, shapes and kinds of numbers that were sent.  Metrics that are
     numbers must be finite, and the weight above 0.
-
-    Returns:
-        What is wrong; None when nothing is.
     """
     if set(reply.arrays) != set(sent.arrays):
         return f"its arrays are {named(reply.arrays)}; expected {named(sent.arrays)}"
@@ -96,3 +103,32 @@ def check_update(sent: Update, reply: Update) -> str | None:
             return f"metric {str(name)[:80]!r} is {value}; expected a finite number"
     wrong = check_weight(reply.metrics[WEIGHT]) if WEIGHT in reply.metrics else None
     return None if wrong is None else f"its weight {WEIGHT!r} {wrong}"
+
+
+def counted(weight: object) -> float:
+    """What a reply counts in an average, by its weight; 1 where that is none, as FLARE has it."""
+    if isinstance(weight, int | float) and check_weight(weight) is None:
+        return float(weight)
+    return 1.0
+
+
+class UpdateCheck(Judge[Update]):
+    """Everything that an update must be before it is aggregated."""
+
+    def __init__(self, check: CheckUpdate | None) -> None:
+        """Judge by a check."""
+        super().__init__(check, _pairs, lambda update: update.metrics.get(WEIGHT))
+
+    def read(self, sent: Update, reply: object) -> tuple[Update, str | None]:
+        """Read a reply, and say what is wrong with it; None when nothing is."""
+        try:
+            update = read_update(reply)
+        except Exception as error:  # what a client sends may be anything
+            return Update({}), None if self.check is None else str(error)
+        return update, wrong_with(self.check, sent, update)
+
+
+def _pairs(sent: Update, reply: Update) -> list[tuple[Numbers, Numbers]]:
+    """The arrays of a reply, and before each what was sent for it."""
+    base = reply.base(sent)
+    return [(base[key], array) for key, array in reply.numbers.items() if key in base]

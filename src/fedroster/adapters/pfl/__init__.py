@@ -9,7 +9,7 @@ try:
     from fedroster.adapters.pfl.checkpoint import RunCheckpoint
     from fedroster.adapters.pfl.dataset import SelectedDataset, without_amplification
     from fedroster.adapters.pfl.losses import ReportLosses
-    from fedroster.adapters.pfl.memory import RememberUpdates
+    from fedroster.adapters.pfl.memory import RememberUpdates, WeighUpdates
     from fedroster.adapters.pfl.metrics import SelectionMetrics
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "pfl":
@@ -22,5 +22,6 @@ __all__ = [
     "RunCheckpoint",
     "SelectedDataset",
     "SelectionMetrics",
+    "WeighUpdates",
     "without_amplification",
 ]

@@ -27,6 +27,7 @@ from fedroster.core.problem import RoundContext, Selection, Status
 from fedroster.core.protocols import AnyEnvironment, refuse_unseen, refuse_weights
 from fedroster.core.state import load_arrays, pack, save_arrays, take, unpack, whole
 from fedroster.core.streams import Streams
+from fedroster.engine.remembered import factors
 from fedroster.selector import Selector
 from fedroster.selector.edges import EdgeSelector
 from fedroster.simulation import round_time
@@ -76,20 +77,13 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
     All workers of a distributed simulation choose the same cohorts, and each gets its part of them: give each the same
     ``seed`` and selector.
 
-    Example:
-        .. code-block:: python
-
-            selector = Selector(RBCSF(V=5.0, beta=0.1), cohort_size=8, guarded=False, longest_s=None)
-            network = make_scenario("rbcs-f/table-1")
-            users = SelectedDataset(lambda user: Dataset(data[user]), selector, network)
-            SimulatedBackend(training_data=users, val_data=validation)
-
     Attributes:
         selector: Chooses; its clients are the users.
         users: Id of the user that each client of the network stands for.
         clock_s: Simulated time since the beginning, seconds.
         round_s: Simulated length of the last round, seconds.
         iterations: Cohorts that were given to pfl.
+        factors: What updates of this worker's users are still to be scaled by; None if no postprocessor asks.
     """
 
     def __init__(
@@ -123,7 +117,6 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
                 "pfl has one server: expected a flat network and a fedroster.Selector"
             )
         refuse_unseen(selector.policy)
-        refuse_weights(selector.policy, "pfl adds statistics by the users' own weights")
         self.users = tuple(range(num_clients) if users is None else checked_ids(users))
         if len(self.users) != num_clients:
             raise ConfigurationError(f"there are {len(self.users)} users; expected {num_clients}, one for each client")
@@ -134,6 +127,8 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
         self.selector = selector
         self.clock_s = self.round_s = 0.0
         self.iterations = 0
+        self.factors: dict[ClientId, float] | None = None
+        self._weights: dict[ClientId, float] = {}  # of the selector's cohort; none where they count by samples
         self._make_dataset, self._network = make_dataset, network
         self._streams = Streams(seed)
         self._state = network.init(rng=self._streams.at("environment-init"))
@@ -182,7 +177,7 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
             cohort_size: The selector's own.
 
         Raises:
-            ConfigurationError: If it is another.
+            ConfigurationError: If it is another, or weights of updates are not applied.
             InfeasibleError: If no update came in time in 1,000 rounds.
         """
         if cohort_size != self.selector.cohort_size:
@@ -190,6 +185,10 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
                 f"pfl asks for {cohort_size} users, and the selector chooses up to {self.selector.cohort_size}; "
                 "expected the same number (cohort_size of the algorithm's parameters; max_overshoot_fraction must be 0)"
             )
+        if self.factors is None:
+            refuse_weights(self.selector.policy, "there are no postprocessors=WeighUpdates(users).after(...)")
+        if self.factors:
+            raise ConfigurationError(f"updates of {[*self.factors]} were not weighed; expected datasets with a user_id")
         for _ in range(_MOST_EMPTY_ROUNDS):
             used = self._play()
             if used.shape[0]:
@@ -202,8 +201,13 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
         drawn: IntArray = self._streams.at("users", self.selector.round).integers(2**32, size=used.shape)
         rank, workers = this_worker()
         mine = slice(rank, None, workers)
-        part = zip(used[mine].tolist(), drawn[mine].tolist(), strict=True)
-        return ((self._make_dataset(self.users[row]), seed) for row, seed in part)
+        chosen = [self.users[row] for row in used.tolist()]
+        if self._weights:
+            given = [self._weights[user] for user in chosen]
+            found = factors(given, [1.0] * len(chosen))
+            self.factors = dict(zip(chosen[mine], found[mine], strict=True))
+        part = zip(chosen[mine], drawn[mine].tolist(), strict=True)
+        return ((self._make_dataset(user), seed) for user, seed in part)
 
     def __next__(self) -> tuple[AbstractDataset, int]:
         """Refuse to choose a single user: a policy chooses cohorts."""
@@ -253,6 +257,9 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
         except RoundNotBegunError as error:
             _LOG.warning("%s", error)
             return self.selector.round, ()
+        self._weights = {}
+        if cohort.weights is not None:
+            self._weights = dict(zip(cohort.clients, cohort.weights, strict=True))
         return cohort.round, cohort.clients
 
     def report_losses(self, losses: dict[ClientId, float]) -> None:

@@ -1,4 +1,4 @@
-"""An update memory inside pfl-research: each user's statistics are rewritten before they are summed."""
+"""Weights and an update memory inside pfl-research: each user's statistics are rewritten before they are summed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pfl.metrics import Metrics
 from pfl.model.base import StatefulModel
 from pfl.postprocessor.base import Postprocessor
 from pfl.privacy.privacy_mechanism import PrivacyMechanism
-from pfl.stats import MappedVectorStatistics
+from pfl.stats import MappedVectorStatistics, WeightedStatistics
 
 from fedroster.adapters.pfl.dataset import SelectedDataset
 from fedroster.adapters.pfl.workers import this_worker
@@ -19,16 +19,50 @@ from fedroster.core.errors import ConfigurationError
 from fedroster.engine.remembered import RememberedUpdates
 
 
-class RememberUpdates(Postprocessor):
-    r"""A postprocessor by which pfl's average takes the step of an update memory.
+class WeighUpdates(Postprocessor):
+    r"""A postprocessor by which pfl's average is the sum of weight times update, :math:`\sum_k w_k \Delta_k`.
 
-    User k's update becomes :math:`\Delta_k - s\, y_k + s \sum_n p_n y_n`; p are the weights of the statistics.
+    All K updates of an iteration count alike then, and each is scaled by :math:`c_k = K w_k`; without weights they stay
+    as they are.  Give ``postprocessors=WeighUpdates(users).after(...)`` to pfl's backend.
+    """
 
-    Example:
-        .. code-block:: python
+    def __init__(self, dataset: SelectedDataset) -> None:
+        """Weigh the updates of a dataset's users, whose datasets have the users' ids as ``user_id``."""
+        self._dataset = dataset
 
-            remember = RememberUpdates(UpdateMemory(), users, model, "checkpoints/updates")
-            SimulatedBackend(training_data=users, val_data=validation, postprocessors=remember.after())
+    def after(self, *others: Postprocessor) -> list[Postprocessor]:
+        """All postprocessors of a run, this one last.
+
+        Raises:
+            ConfigurationError: If one is a mechanism for privacy, whose bound and noise would be for other updates.
+        """
+        if private := [type(other).__name__ for other in others if isinstance(other, PrivacyMechanism)]:
+            raise ConfigurationError(
+                f"{private[0]} bounds one update of one round, and with weights or a memory it counts otherwise; "
+                f"expected no mechanism for privacy beside {type(self).__name__}"
+            )
+        self._dataset.factors = {}
+        return [*others, self]
+
+    def postprocess_one_user(
+        self, *, stats: WeightedStatistics, user_context: UserContext
+    ) -> tuple[WeightedStatistics, Metrics]:
+        """Scale the statistics of one user."""
+        factor = self._take(user_context)
+        if factor is not None:
+            stats.reweight(1.0)
+            stats = stats.apply_elementwise(lambda values: factor * values)
+        return stats, Metrics()
+
+    def _take(self, user_context: UserContext) -> float | None:
+        """What the user's update is scaled by, once; None without weights."""
+        return (self._dataset.factors or {}).pop(user_context.user_id, None)
+
+
+class RememberUpdates(WeighUpdates):
+    r"""A postprocessor by which pfl's average takes the step of an update memory, and applies a decision's weights.
+
+    User k's update becomes :math:`c_k (\Delta_k - s\, y_k) + s \sum_n p_n y_n`; p are the weights of the statistics.
     """
 
     def __init__(
@@ -42,37 +76,26 @@ class RememberUpdates(Postprocessor):
         if this_worker()[1] > 1:
             raise ConfigurationError("each of several workers would remember its own users; expected one worker")
         self._updates = RememberedUpdates(memory, None if folder is None else Path(folder))
-        self._dataset = dataset
+        super().__init__(dataset)
         self._model = model
         self._came = list[str]()
-
-    def after(self, *others: Postprocessor) -> list[Postprocessor]:
-        """All postprocessors of a run, this one last.
-
-        Raises:
-            ConfigurationError: If one is a mechanism for privacy, which bounds what one update of one round can do.
-        """
-        if private := [type(other).__name__ for other in others if isinstance(other, PrivacyMechanism)]:
-            raise ConfigurationError(
-                f"{private[0]} bounds one update of one round, and a remembered update counts in all later rounds; "
-                "expected no mechanism for privacy beside an update memory"
-            )
-        return [*others, self]
 
     def postprocess_one_user(
         self, *, stats: MappedVectorStatistics, user_context: UserContext
     ) -> tuple[MappedVectorStatistics, Metrics]:
         """Rewrite the statistics of one user."""
         ops = get_default_framework_module()
-        weight = float(stats.weight)
+        samples, factor = float(stats.weight), self._take(user_context)
         name = str(user_context.user_id)
         model = {key: ops.to_numpy(value) for key, value in self._model.get_parameters().items()}
         if not self._came:
             self._updates.begin(model, self._dataset.users)
         self._came.append(name)
-        reply = {key: model[key] + ops.to_numpy(value) / weight for key, value in stats.items()}
-        for key, value in self._updates.rewritten(name, reply, samples=weight).items():
-            stats[key] = ops.to_tensor(weight * (value - model[key]))
+        reply = {key: model[key] + ops.to_numpy(value) / samples for key, value in stats.items()}
+        stats.weight = samples if factor is None else 1.0
+        weight = 1.0 if factor is None else factor
+        for key, value in self._updates.rewritten(name, reply, samples=samples, weight=weight).items():
+            stats[key] = ops.to_tensor(stats.weight * (value - model[key]))
         return stats, Metrics()
 
     def postprocess_server(
