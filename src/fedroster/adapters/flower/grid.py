@@ -61,6 +61,11 @@ def _as_it_is(name: str) -> Callable[..., Any]:
 class SelectingGrid(Resumed, Grid):
     """Any Flower grid, on which a policy chooses the nodes that train.
 
+    Example, in a server app::
+
+        selector = Selector(RBCSF(V=20.0, beta=0.1), cohort_size=10)
+        SelectingGrid(grid, selector, FedAvg()).start(arrays, num_rounds=100)
+
     With ``contexts``, nodes must run the client mod :data:`~.context.report_context`; without, all nodes look alike and
     have no stable names.
     """

@@ -72,6 +72,11 @@ def with_selector(
 ) -> AnyStrategy:
     """Let a selector choose the clients that a strategy of ``flwr.server.strategy`` fits.
 
+    Example, in ``server_fn``::
+
+        strategy = with_selector(FedProx(proximal_mu=0.1), Selector(RBCSF(V=20.0, beta=0.1), cohort_size=10))
+        return ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=100))
+
     Args:
         strategy: The outermost strategy, the one that the server is given.
         selector: Chooses; clients join and leave by themselves.  Its :class:`~fedroster.Record` keeps the run.

@@ -110,7 +110,12 @@ class ReplyCheck(Judge[Message]):
         metrics: Further metrics that it cannot do without.
     """
 
-    def __init__(self, check: CheckReply | None, weight_key: str = "", metrics: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        check: CheckReply | None,
+        weight_key: str = "",
+        metrics: frozenset[str] = frozenset(),
+    ) -> None:
         """Judge by a check, and by what a strategy needs."""
         super().__init__(check, _pairs, self._count)
         self.weight_key, self.metrics, self.usual = weight_key, metrics, UsualForm()

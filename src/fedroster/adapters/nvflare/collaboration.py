@@ -33,6 +33,17 @@ LONGEST_CALL_S = 1e6
 class SelectingClients(Resumed):
     """The clients of a Collab job, of which a policy chooses those that are called.
 
+    Example, in the server's module::
+
+        @collab.main
+        def fedavg():
+            selector = Selector(RBCSF(V=20.0, beta=0.1), cohort_size=3)
+            clients = SelectingClients(selector, rules=RoundRules(deadline_s=60))
+            model = initial_model()
+            for _ in range(100):
+                replies = clients.call("train", model)
+                model = mean([reply.content for reply in replies]) if replies else model
+
     Sites are known by their names, which FLARE authenticates.  A call that is late goes on at its site, so the site is
     not called again before it has answered or is given up; its late reply is learned from and not returned.
     """

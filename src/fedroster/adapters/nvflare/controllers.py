@@ -50,6 +50,14 @@ class RunEnded(FedrosterError):
 class Selecting(_Controller):
     """Put before a model controller, it lets a policy choose the clients and ends rounds by rules of its own.
 
+    Example::
+
+        class FairFedAvg(Selecting, FedAvg):
+            rules = RoundRules(deadline_s=60)
+
+            def make_selector(self):
+                return Selector(RBCSF(V=20.0, beta=0.1), cohort_size=3)
+
     It takes the place of ``sample_clients``, and the first task that is sent to the chosen clients is the round.  That
     task stands until every client has answered or is given up, so that late results still arrive, are timed by our
     clock and learned from; the controller goes on when the round is over, and never sees them.  Only what can be

@@ -77,6 +77,14 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
     All workers of a distributed simulation choose the same cohorts, and each gets its part of them: give each the same
     ``seed`` and selector.
 
+    Example:
+        .. code-block:: python
+
+            selector = Selector(RBCSF(V=5.0, beta=0.1), cohort_size=8, guarded=False, longest_s=None)
+            network = make_scenario("rbcs-f/table-1")
+            users = SelectedDataset(lambda user: Dataset(data[user]), selector, network)
+            SimulatedBackend(training_data=users, val_data=validation)
+
     Attributes:
         selector: Chooses; its clients are the users.
         users: Id of the user that each client of the network stands for.
