@@ -219,6 +219,7 @@ def test_the_smoke_size_makes_everything(tmp_path, paper):
     for figure in figures:
         assert pl.read_csv(tmp_path / f"figure-{figure}.csv").height > 0
         assert (tmp_path / f"figure-{figure}.svg").stat().st_size > 5000
+    assert all(one.claim.training for one in made)
     settings = json.loads((tmp_path / "settings.json").read_text())
     assert settings["scale"] == "smoke"
     assert settings["training seeds"] == "0, 1"

@@ -113,6 +113,8 @@ def test_our_own_questions_are_not_counted_as_the_papers(tmp_path):
 def test_figures_without_training_with_a_scale(tmp_path):
     """What needs no training is made alone, too, and the page does not speak of training."""
     run(tmp_path / "alone", figures=["4"])
+    page = (tmp_path / "alone" / "index.md").read_text()
+    assert "|  | participations of the least served client |" in page
     run(tmp_path / "scaled", figures=["4"], scale="smoke")
     for name in ("index.md", "figure-4.csv", "claims.csv", "settings.json"):
         assert (tmp_path / "scaled" / name).read_text() == (tmp_path / "alone" / name).read_text()
