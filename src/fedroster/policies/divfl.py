@@ -12,7 +12,6 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.random import Generator
-from scipy.spatial.distance import cdist
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.because import Because
@@ -57,6 +56,8 @@ def stand_for_all(
         epsilon: Of "stochastic", in (0, 1).
         rng: Breaks ties, sums that differ by less than 1e-9 of the first: two neighbours that stand for no others tie.
     """
+    from scipy.spatial.distance import cdist  # not for those who only look policies up
+
     count = points.shape[0]
     order = rng.permutation(count)
     points = points[order]
@@ -95,6 +96,8 @@ def stand_for_all(
 
 def shares(points: FloatArray, chosen: FloatArray) -> FloatArray:
     r"""Share of points (n, s) to which each of some chosen ones (m, s) is nearest, :math:`\gamma_j / n`, shape (m,)."""
+    from scipy.spatial.distance import cdist
+
     nearest = cdist(points, chosen).argmin(axis=1)
     share: FloatArray = np.bincount(nearest, minlength=chosen.shape[0]) / points.shape[0]
     return share

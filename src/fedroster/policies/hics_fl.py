@@ -11,9 +11,6 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
-from scipy.cluster.hierarchy import fcluster, linkage
-from scipy.spatial.distance import pdist
-from scipy.special import entr, softmax
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.parameters import Count, NotNegative, Positive
@@ -33,12 +30,17 @@ CITATION = """@inproceedings{chen2024hics,
 
 def balances(bias: FloatArray, temperature: float) -> FloatArray:
     r"""Entropy :math:`H_k` of the softmax of :math:`\Delta b_k / T` (n, classes), shape (n,), nats."""
+    from scipy.special import entr, softmax  # not for those who only look policies up: it takes a third of a second
+
     found: FloatArray = entr(softmax(bias / temperature, axis=1)).sum(axis=1)
     return found
 
 
 def cluster(bias: FloatArray, balance: FloatArray, count: int, weight: float) -> IntArray:
     r"""Ward's cluster of each client, by :math:`\angle(\Delta b_k, \Delta b_j) + \lambda |H_k - H_j|`, shape (n,)."""
+    from scipy.cluster.hierarchy import fcluster, linkage
+    from scipy.spatial.distance import pdist
+
     cosine = np.nan_to_num(1.0 - pdist(bias, "cosine"), nan=1.0)  # an update of zero is at angle 0
     apart = np.arccos(np.clip(cosine, -1.0, 1.0)) + weight * pdist(balance[:, None], "cityblock")
     return np.unique(fcluster(linkage(apart, "ward"), count, "maxclust"), return_inverse=True)[1]
@@ -76,6 +78,8 @@ class HiCSFL(BySignature):
 
     def choose(self, points: FloatArray, size: int, round: int, *, rng: Generator) -> IntArray:
         """Clusters by balance, those with a client left, then clients."""
+        from scipy.special import softmax
+
         balance = balances(points, self.temperature)
         label = cluster(points, balance, size, self.balance_weight)
         height = self.gamma * max(1.0 - (round - 1) / self.horizon, 0.0) * np.bincount(label, balance)
