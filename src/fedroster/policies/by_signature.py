@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -42,9 +43,9 @@ class BySignature(ForOneServer):
         """What is learned of updates: a projection to 64 numbers."""
         return Signature()
 
+    @abstractmethod
     def choose(self, points: FloatArray, size: int, round: int, *, rng: Generator) -> IntArray:
         """Positions of ``size`` of n > size clients whose signatures are ``points``, shape (n, s)."""
-        raise NotImplementedError
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> SignaturesState:
         """Know no update."""
