@@ -11,6 +11,7 @@ from fedroster.engine.choose import Node
 from fedroster.engine.contexts import NodeContext
 from fedroster.engine.losses import Losses
 from fedroster.engine.outcomes import OpenRound, Outcomes
+from fedroster.engine.pushed import PushedRounds, Resumed
 from fedroster.engine.rounds import Rounds
 from fedroster.engine.rules import RoundRules
 from fedroster.errors import ConfigurationError
@@ -65,6 +66,32 @@ def test_whatever_was_noted_before_a_kill_goes_on(tmp_path):
         again.release()
     assert verify(tmp_path / "run", POLICY).is_whole
     assert not Log(tmp_path / "run").header.contexts
+
+
+class Loop(Resumed):
+    """What a loop of an engine knows of its run."""
+
+    def __init__(self, rounds):
+        self._desk = PushedRounds(rounds)
+
+
+def test_a_loop_begins_again_with_the_round_in_which_it_was_killed(tmp_path):
+    rounds = run(tmp_path / "run")
+    assert Loop(rounds).round == 0
+
+    def done(place):
+        again = run(after_a_kill(tmp_path / "run", tmp_path / place))
+        found = Loop(again).round
+        again.release()
+        return found
+
+    for number in range(1, 4):
+        choice = rounds.choose(NODES, 1e6)
+        assert Loop(rounds).round == done("begun") == number - 1  # its cohort trains
+        end(rounds, choice)
+        assert Loop(rounds).round == done("told") == number - 1  # its model may not be saved
+        rounds.settle()
+        assert Loop(rounds).round == done("settled") == number
 
 
 def test_weights_go_on_and_are_refused_where_nobody_applies_them(tmp_path):

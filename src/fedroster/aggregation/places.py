@@ -17,9 +17,9 @@ class FreePlaces(Parameters):
 
     with the update memory's s (0 without), the clients' samples n and :math:`\tau` the changes of the model since a
     client was sent it.  Where a policy weighs its cohorts, :math:`f w_k` stands for :math:`n_k / \bar n`, with f places
-    that were free: a decision of f places counts as f / m of a round.  m answers move the model as far as a round does,
-    whatever K is.  FedBuff (Nguyen et al. 2022) is b = 1/2 without a memory, CA2FL (Wang et al. 2024) is b = 0 with
-    one; both draw uniformly and have K = 10.
+    that are filled together: a decision of f places counts as f / m of a round.  m answers move the model as far as a
+    round does, whatever K is.  FedBuff (Nguyen et al. 2022) is b = 1/2 without a memory, CA2FL (Wang et al. 2024) is
+    b = 0 with one; both draw uniformly and have K = 10.
 
     Attributes:
         buffer: K, >= 1.

@@ -11,7 +11,7 @@ from dataclasses import replace
 from fedroster.core.errors import RoundNotBegunError
 from fedroster.core.outside import plain
 from fedroster.core.problem import Status
-from fedroster.engine.choose import Choice, Clients, Node
+from fedroster.engine.choose import Clients, Node
 from fedroster.engine.losses import LossMetrics, LossReader
 from fedroster.engine.outcomes import LEAST_TIME_S, OpenRound, Outcomes, Reply, shown
 from fedroster.engine.rounds import Rounds
@@ -148,15 +148,14 @@ class PushedRounds:
         with self.lock:
             self.rounds.is_resuming = False
             awaited = self.rounds.awaited()
-            ids = {name: node_id for name, (_, node_id) in awaited.items()}
+            ids = {name: choice.clients[name] for name, choice in awaited.items()}
             here = {node.name for node in self._wait_for(clients, ids)} if ids else set()
             again = []
-            for name, (number, _) in awaited.items():
+            for name, choice in awaited.items():
                 if name in here:
-                    choice = Choice(number, {name: ids[name]}, is_resumed=True)
                     again.append(OpenRound(choice, clients.num_connected, len(here), 0.0))
                 else:
-                    self.rounds.miss(number, [name])
+                    self.rounds.miss(choice.round, [name])
             return again
 
     def _wait_for(self, clients: Clients, cohort: Mapping[str, int] | None) -> list[Node]:
@@ -415,11 +414,7 @@ class Resumed:
 
 
 def _split(round_: OpenRound) -> list[OpenRound]:
-    """A round for each of a round's clients, in which a weight counts for as many places as were filled together."""
+    """A round for each of a round's clients."""
     choice = round_.choice
-    count = len(choice.clients)
-    weights = choice.weights
-    if weights is not None:
-        weights = {name: count * weight for name, weight in weights.items()}
-    alone = (replace(choice, clients={name: choice.clients[name]}, weights=weights) for name in choice.clients)
+    alone = (replace(choice, clients={name: choice.clients[name]}) for name in choice.clients)
     return [OpenRound(each, round_.num_connected, round_.num_available, round_.select_s) for each in alone]

@@ -129,6 +129,7 @@ class Rounds:
         self.selector = resumed
         self._contexts = ContextOptions() if contexts is None else contexts
         self._edge_rules = EdgeMap() if edge_rules is None else edge_rules
+        self._is_in_places = is_in_places
         self._absent_rounds = rules.absent_rounds * (resumed.cohort_size if is_in_places else 1)
         self._last_seen: dict[str, int] = {}
         self._twins: set[str] = set()  # names that were refused
@@ -216,6 +217,8 @@ class Rounds:
         longest_s = self.selector.longest_s  # nothing longer is ever learned
         most_s = longest_s if isinstance(longest_s, float) else math.inf
         weights = None if cohort.weights is None else dict(zip(clients, cohort.weights, strict=True))
+        if weights is not None and self._is_in_places:  # they count for as many places as are filled together
+            weights = {name: len(clients) * weight for name, weight in weights.items()}
         ids = {name: nodes[row_of[name]].node_id for name in clients}
         predicted_s = min(float(np.max(expected_s)), most_s)
         self.current = Choice(cohort.round, ids, edges, predicted_s, weights=weights)
@@ -227,8 +230,8 @@ class Rounds:
         """Keep the ids of the round's nodes."""
         if self._record is None:
             return
-        if self.current.weights is not None:
-            note(self.selector, _WEIGHTS, self.current.weights)
+        if self.current.weights is not None:  # in places, also those of earlier fillings, which go on
+            note(self.selector, _WEIGHTS, self.current.weights, of_all=not self._is_in_places)
         note(self.selector, _ROUND, self.current.clients)
         if isinstance(self.selector, EdgeSelector):
             number_of = {label: number for number, label in enumerate(self.selector.budgets)}
@@ -309,11 +312,17 @@ class Rounds:
             Outcomes(dict.fromkeys(lost, Status.DROPPED)).tell(self.selector, number, round_s)
             self.log.warning("gone since round %d was interrupted: %s", number, plain(", ".join(sorted(lost))))
 
-    def awaited(self) -> dict[str, tuple[int, int]]:
-        """The round of each client that has not answered, and the id that the engine had for it, 0 if not known."""
+    def awaited(self) -> dict[str, Choice]:
+        """What was decided on each client that has not answered; its id is 0 where it is not known."""
         ids = self.current.clients
-        rounds = self.selector.open_rounds().items()
-        return {str(name): (number, ids.get(str(name), 0)) for number, names in rounds for name in names}
+        noted_in, known = noted(self.selector, _WEIGHTS)
+        weights = {str(name): weight for name, weight in known.items()}
+        found: dict[str, Choice] = {}
+        for number, names in self.selector.open_rounds().items():
+            for name in map(str, names):
+                weight = {name: weights[name]} if number <= noted_in and name in weights else None
+                found[name] = Choice(number, {name: ids.get(name, 0)}, weights=weight, is_resumed=True)
+        return found
 
     def end(self, round_: OpenRound) -> None:
         """End a round: tell the selector, whose record keeps it, and report."""

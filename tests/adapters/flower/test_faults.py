@@ -43,6 +43,17 @@ def interrupted(nodes, folder, **options):
     return set(grid._rounds.current.clients)
 
 
+def test_a_run_of_five_rounds_that_was_killed_in_its_second_has_four_to_play(tmp_path):
+    nodes = fleet(6)
+    interrupted(nodes, tmp_path)
+    numbers = []
+    again, *_ = selecting(nodes, m=2, state_dir=tmp_path, strategy=FedAvg(fraction_evaluate=0.0))
+    assert again.round == 1
+    again.start(model(), num_rounds=5, evaluate_fn=lambda number, arrays: numbers.append(number))
+    assert numbers == [1, 2, 3, 4, 5]  # the model that it begins with is that of round 1
+    assert again.round == again.selector.round == 5
+
+
 @pytest.mark.parametrize("query_delay_s", [0.05, 12.0, 45.0, 1e9])
 def test_the_interrupted_cohort_goes_on_however_long_contexts_take(tmp_path, query_delay_s):
     nodes = fleet(6)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import resource
 import signal
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -30,6 +31,9 @@ from fedroster.aggregation.memory import UpdateTable
 from fedroster.core.errors import ConfigurationError, FolderError, StateFileError
 from fedroster.core.problem import Status
 
+sys.path.append(str(Path(__file__).parents[2]))
+from weighing import Drawn
+
 NODES, PLACES = 7, 3
 
 
@@ -53,10 +57,11 @@ def nodes_of(**fates):
     return nodes
 
 
-def filling(nodes, strategy, clock=None, *, observers=(), cohort_size=PLACES, **options):
+def filling(nodes, strategy, clock=None, *, observers=(), cohort_size=PLACES, policy=None, **options):
     reports = []
     fake = FakeGrid(Clock() if clock is None else clock, nodes)
-    selector = Selector(Uniform(), cohort_size=cohort_size, observers=[*observers, RoundSink(reports.append)])
+    observers = [*observers, RoundSink(reports.append)]
+    selector = Selector(policy or Uniform(), cohort_size=cohort_size, observers=observers)
     options = {"places": FreePlaces(), "contexts": ContextOptions(fresh_s=1e9)} | options
     grid = held(partial(SelectingGrid, fake, selector, strategy, clock=fake.clock), **options)
     return grid, fake, reports
@@ -111,6 +116,35 @@ def test_each_full_buffer_takes_the_step_of_the_equation(memory, places) -> None
     expected = formula(fake, reports, places, memory)
     for key in ("w", "b"):
         np.testing.assert_allclose(found.arrays[key].numpy(), expected[key], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.5])
+@pytest.mark.parametrize("places", [FreePlaces(), FreePlaces(buffer=3)])
+def test_updates_count_as_the_decision_says_and_not_by_samples(places, factor: float) -> None:
+    """A node adds 1 to the model that it was sent; the weights of f places that are filled sum to f times a factor."""
+    nodes = nodes_of()
+    for node in nodes.values():
+        node.fate = ("ok",)
+    grid, _, reports = filling(nodes, FedAvg(fraction_evaluate=0.0), places=places, policy=Drawn(factor))
+    found = grid.start(model(0.5), num_rounds=9)
+    assert len(reports) == 9 * PLACES
+    np.testing.assert_allclose(found.arrays["w"].numpy(), 0.5 + 9 * factor, rtol=1e-5)
+
+
+@pytest.mark.parametrize("sleeps", [3, 40, 90])
+def test_after_a_kill_updates_count_as_the_decision_said(tmp_path: Path, sleeps: int) -> None:
+    nodes = nodes_of()
+    for node in nodes.values():
+        node.fate = ("ok",)
+    options = {"policy": Drawn(0.5), "state_dir": tmp_path}
+    grid, *_ = filling(nodes, FedAvg(fraction_evaluate=0.0), Dying(sleeps), **options)
+    with pytest.raises(Killed):
+        grid.start(model(0.5), num_rounds=10**6)
+    grid, *_ = filling(nodes, FedAvg(fraction_evaluate=0.0), **options)
+    found = grid.start(model(0.5), num_rounds=30)
+    rounds = sum(grid.selector.participation("used").values()) / PLACES
+    assert rounds >= 30
+    np.testing.assert_allclose(found.arrays["w"].numpy(), 0.5 + 0.5 * rounds, rtol=1e-5)
 
 
 def test_no_node_waits_for_another() -> None:
