@@ -16,6 +16,8 @@ from fedroster.types import FloatArray
 PAGE = Path(__file__).parents[1] / "docs" / "which-policy.md"
 JUDGED = "devices"
 """The family whose claims are about each way against random."""
+APART = "signatures"
+"""The family of ways that were played later: their claims are about three networks, and all must say the same."""
 WAYS = {
     "rbcs-f": ["RBCS-F"],
     "floor": ["FLOOR"],
@@ -35,6 +37,8 @@ WAYS = {
     "cs-ucb": ["CS-UCB"],
     "afl": ["AFL"],
     "fedcor": ["FedCor"],
+    "divfl": ["DivFL"],
+    "hics-fl": ["HiCS-FL"],
 }
 """Ways of the families that stand for a policy."""
 FOR = {"is a tenth sooner than random": "time", "ends a point above random": "accuracy"}
@@ -52,10 +56,16 @@ def measured(family: Family, world: str, way: str, measure: str) -> FloatArray:
     return np.array([found[seed] for seed in sorted(found)])
 
 
+def families(way: str) -> tuple[Family, ...]:
+    """Those that played a way beside random; the last one's claims are about it."""
+    first = Family.read("methods")
+    return (first, Family.read(JUDGED)) if way in first.registry["ways"] else (Family.read(APART),)
+
+
 def span(way: str, measure: str, digits: int) -> list[float]:
     """Medians beside random in each network: a ratio of seconds, or a difference of accuracies in points."""
     beside = []
-    for family in (Family.read("methods"), Family.read(JUDGED)):
+    for family in families(way):
         for world in family.registry["worlds"]:
             mine, usual = (measured(family, world, each, measure) for each in (way, "random"))
             if mine.size:
@@ -64,19 +74,19 @@ def span(way: str, measure: str, digits: int) -> list[float]:
     return beside
 
 
-def verdicts(way: str) -> dict[str, str]:
-    """What the judged family says of a way's claims, by the claim's words; empty where it was not played."""
-    rows = [line.split(" | ") for line in (Family.read(JUDGED).folder / "verdicts.md").read_text().splitlines()]
-    return {
-        row[2].removeprefix(f"{way} "): row[5].split(" (")[0]
-        for row in rows
-        if len(row) == 6 and row[2] in (f"{way} {words}" for words in FOR)
-    }
+def verdicts(way: str) -> list[dict[str, str]]:
+    """What the judged family says of a way's claims in each world, by the claim's words; empty where none was made."""
+    rows = [line.split(" | ") for line in (families(way)[-1].folder / "verdicts.md").read_text().splitlines()]
+    found: dict[str, dict[str, str]] = {}
+    for row in rows:
+        if len(row) == 6 and row[2] in (f"{way} {words}" for words in FOR):
+            found.setdefault(row[0], {})[row[2].removeprefix(f"{way} ")] = row[5].split(" (")[0]
+    return list(found.values())
 
 
 def said(ways: list[str], seconds: list[float], slow: list[float]) -> str:
     """For what to take a policy, and for what not, in words: what tests show of all its ways, then what medians say."""
-    of = [found for way in ways if (found := verdicts(way))]
+    of = [found for way in ways for found in verdicts(way)]
 
     def all_say(claim: str, verdict: str) -> bool:
         return bool(of) and all(each[claim] == verdict for each in of)
