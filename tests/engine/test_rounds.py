@@ -2,14 +2,18 @@
 
 import logging
 
+import numpy as np
 import pytest
 
 from fedroster import Selector, Uniform, make_policy
+from fedroster.aggregation.signatures import signatures_of
 from fedroster.engine.choose import Node
 from fedroster.engine.contexts import NodeContext
 from fedroster.engine.rounds import Rounds
 from fedroster.engine.rules import RoundRules
 from fedroster.errors import ConfigurationError
+from fedroster.policies import DivFL, HiCSFL
+from fedroster.types import Signature
 
 
 def test_a_node_whose_name_reads_as_anothers_stays_out_and_ends_no_run(caplog):
@@ -24,7 +28,58 @@ def test_a_node_whose_name_reads_as_anothers_stays_out_and_ends_no_run(caplog):
     assert caplog.text.count("a node stays out") == 1
 
 
-@pytest.mark.parametrize("name", ["optimal-client-sampling", "divfl", "hics-fl"])
-def test_a_policy_that_needs_to_know_what_no_engine_tells_is_refused(name):
-    with pytest.raises(ConfigurationError, match="norms or signatures of updates, and engines have no such exchange"):
-        Rounds(Selector(make_policy(name), cohort_size=4), rules=RoundRules(), log=logging.getLogger(), weighs=True)
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("optimal-client-sampling", "norms of updates before they are sent, and engines have no such exchange"),
+        ("divfl", "signatures of updates, and this engine, as it is set up here, computes none"),
+        ("hics-fl", "signatures of updates, and this engine, as it is set up here, computes none"),
+    ],
+)
+@pytest.mark.parametrize("tells", [False, True])
+def test_a_policy_that_needs_to_know_what_an_engine_does_not_tell_is_refused(name, why, tells):
+    def begun():
+        selector = Selector(make_policy(name), cohort_size=4)
+        return Rounds(selector, rules=RoundRules(), log=logging.getLogger(), weighs=True, tells_signatures=tells)
+
+    if tells and "signatures" in why:
+        begun()
+    else:
+        with pytest.raises(ConfigurationError, match=why):
+            begun()
+
+
+def test_the_signature_of_an_update_is_of_its_floats_and_by_the_seed_of_the_run(tmp_path):
+    """Counters and bytes count for nothing; who lacks an array has none; a run that goes on keeps its seed."""
+
+    def begun(policy, seed=5):
+        selector = Selector(policy, cohort_size=4, seed=seed)
+        options = {"rules": RoundRules(), "log": logging.getLogger(), "weighs": True, "tells_signatures": True}
+        return Rounds(selector, state_dir=tmp_path, **options)
+
+    sent = {"w": np.ones((3, 2), np.float32), "b": np.zeros(10), "n": np.int64(4), "tree": np.zeros(3, np.uint8)}
+    back = {"w": sent["w"] + 2.0, "b": np.arange(10.0), "n": np.int64(9), "tree": np.zeros(7, np.uint8)}
+    rounds = begun(DivFL())
+    floats = {name: back[name][None] for name in "wb"}
+    expected = signatures_of(floats, {name: sent[name] for name in "wb"}, Signature(), seed=5)[0]
+    np.testing.assert_array_equal(rounds.signature(sent, back), expected)
+    assert rounds.signature(sent, {"w": back["w"]}) is None
+    assert rounds.signature(sent, back | {"b": np.zeros(4)}) is None
+    rounds.choose([Node(0, NodeContext("a"), 0.0, registered=True)], 1e6)
+    rounds.release()
+    again = begun(DivFL(), seed=6)
+    np.testing.assert_array_equal(again.signature(sent, back), expected)
+    again.release()
+
+
+def test_a_model_without_the_bias_that_a_policy_wants_is_refused_and_others_get_no_signature():
+    def begun(policy):
+        selector = Selector(policy, cohort_size=4)
+        return Rounds(selector, rules=RoundRules(), log=logging.getLogger(), weighs=True, tells_signatures=True)
+
+    sent = {"w": np.ones((3, 2)), "b": np.zeros(10)}
+    back = {"w": sent["w"], "b": np.arange(10.0)}
+    assert begun(HiCSFL()).signature(sent, back).tolist() == list(range(10))
+    with pytest.raises(ConfigurationError, match="expected 7 classes in the last of one dimension"):
+        begun(HiCSFL(classes=7)).signature(sent, back)
+    assert begun(Uniform()).signature(sent, back) is None

@@ -348,12 +348,17 @@ def check_limits(policy: AnyPolicy, *, limited: bool) -> None:
         )
 
 
-def refuse_unseen(policy: AnyPolicy) -> None:
-    """Refuse a policy that needs to know of updates what no engine tells."""
-    if asks(policy) == "norms" or signs(policy) is not None:
+def refuse_unseen(policy: AnyPolicy, *, tells_signatures: bool = False) -> None:
+    """Refuse a policy that needs to know of updates what an engine does not tell."""
+    if asks(policy) == "norms":
         raise ConfigurationError(
-            f"{type(policy).__name__} learns from norms or signatures of updates, and engines have no such exchange; "
-            "it runs in simulate, federate and compare"
+            f"{type(policy).__name__} learns from norms of updates before they are sent, and engines have no such "
+            "exchange; it runs in simulate, federate and compare"
+        )
+    if signs(policy) is not None and not tells_signatures:
+        raise ConfigurationError(
+            f"{type(policy).__name__} learns from signatures of updates, and this engine, as it is set up here, "
+            "computes none; it runs in simulate, federate and compare, and in rounds of Flower's SelectingGrid"
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedroster.core.arrays import FloatArray
 from fedroster.core.outside import plain
 from fedroster.core.problem import Status
 from fedroster.core.protocols import wants_losses
@@ -34,6 +35,7 @@ class Outcomes:
         status: How each ended; None while a straggler is awaited.
         times_s: Exchange times of those that answered with something usable, seconds, > 0.
         losses: What these told of their losses.
+        signatures: Signatures of their updates, for a policy that learns from them.
         reasons: Why a reply failed, was refused or is not used, where that is known.
         refused: Those that answered, with something that cannot be used.
     """
@@ -41,6 +43,7 @@ class Outcomes:
     status: dict[str, Status | None] = field(default_factory=dict)
     times_s: dict[str, float] = field(default_factory=dict)
     losses: dict[str, Losses] = field(default_factory=dict)
+    signatures: dict[str, FloatArray] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
 
@@ -80,6 +83,7 @@ class Outcomes:
                 losses=measured("loss"),
                 squared_losses=measured("squared_loss"),
                 num_samples=measured("num_samples"),
+                signatures={name: self.signatures[name] for name in answered if name in self.signatures} or None,
                 round_s=round_s,
                 again="ignore",
             )

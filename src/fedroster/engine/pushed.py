@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
+from fedroster.core.arrays import FloatArray
 from fedroster.core.errors import RoundNotBegunError
 from fedroster.core.outside import plain
 from fedroster.core.problem import Status
@@ -205,6 +206,7 @@ class PushedRounds:
         *,
         wrong: str | None = None,
         metrics: Mapping[str, object] | None = None,
+        signature: FloatArray | None = None,
         time_s: float | None = None,
     ) -> bool:
         """Book a reply.
@@ -215,6 +217,7 @@ class PushedRounds:
             content: What it returned.
             wrong: What is wrong with it; None for nothing.
             metrics: Its losses, by name.
+            signature: That of its update, shape (s,); None where the policy learns from none.
             time_s: How long it took from sending, seconds; None if it came now.
 
         Returns:
@@ -232,6 +235,8 @@ class PushedRounds:
             time_s = max(self._now() - round_.sent_s if time_s is None else time_s, LEAST_TIME_S)
             outcomes = Outcomes() if round_.is_over else round_.outcomes
             outcomes.answered(name, time_s, self._losses.read(metrics or {}))
+            if signature is not None:
+                outcomes.signatures[name] = signature
             counts = False
             if wrong is not None:
                 outcomes.reasons[name] = wrong

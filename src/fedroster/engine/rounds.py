@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from fedroster.aggregation.signatures import signatures_of
+from fedroster.core.arrays import FloatArray
 from fedroster.core.errors import (
     ConfigurationError,
     FedrosterError,
@@ -21,7 +23,7 @@ from fedroster.core.errors import (
 )
 from fedroster.core.outside import plain
 from fedroster.core.problem import Status
-from fedroster.core.protocols import refuse_unseen, refuse_weights
+from fedroster.core.protocols import refuse_unseen, refuse_weights, signs
 from fedroster.engine.choose import Choice, Node
 from fedroster.engine.contexts import ASSUMED_BANDWIDTH_BPS, ContextOptions
 from fedroster.engine.edges import EdgeMap
@@ -64,6 +66,7 @@ class Rounds:
         state_dir: str | Path | None = None,
         log: logging.Logger,
         weighs: bool = False,
+        tells_signatures: bool = False,
         is_in_places: bool = False,
     ) -> None:
         """Begin, or go on with what is saved.
@@ -78,15 +81,16 @@ class Rounds:
                 for that of the selector's record, or nowhere.
             log: Where rounds are logged.
             weighs: Whether the adapter applies the weights that a policy gives the updates of its cohort.
+            tells_signatures: Whether the adapter tells a policy that learns from them the signatures of updates.
             is_in_places: Whether free places are filled: then a round is a filling, and the adapter gives clients up.
 
         Raises:
             ConfigurationError: If the run has another cohort size, number of features or budgets, or two folders; or
-                the policy weighs updates, and the adapter does not, or needs to know of them what no engine tells.
+                the policy weighs updates, and the adapter does not, or needs to know of them what that does not tell.
             InUseError: If another process holds ``state_dir``.
             LogFileError: If it is damaged or belongs to another policy.
         """
-        refuse_unseen(selector.policy)
+        refuse_unseen(selector.policy, tells_signatures=tells_signatures)
         if not weighs:
             refuse_weights(selector.policy, "this engine, as it is set up here, averages updates by its own weights")
         self.rules = rules
@@ -126,7 +130,7 @@ class Rounds:
         # What the operator says now goes before what was saved.
         resumed.longest_s = rules.cap_s(selector.longest_s)
         resumed.patience_rounds = changed["patience_rounds"]
-        self.selector = resumed
+        self.selector, self._seed = resumed, settings_of(resumed).seed
         self._contexts = ContextOptions() if contexts is None else contexts
         self._edge_rules = EdgeMap() if edge_rules is None else edge_rules
         self._is_in_places = is_in_places
@@ -225,6 +229,21 @@ class Rounds:
         self.is_done = False
         self._note()
         return self.current
+
+    def signature(self, sent: Mapping[str, Any], returned: Mapping[str, Any]) -> FloatArray | None:
+        """Signature of a client's update, shape (s,), of its arrays of floats; None if it lacks one of those sent.
+
+        Raises:
+            ConfigurationError: If the policy wants that of a bias which the model does not have.
+        """
+        wanted = signs(self.selector.policy)
+        before = {name: array for name, array in sent.items() if array.dtype.kind == "f"}
+        shapes = {name: np.shape(array) for name, array in returned.items()}
+        if wanted is None or any(shapes.get(name) != array.shape for name, array in before.items()):
+            return None
+        models = {name: returned[name][None] for name in before}
+        found: FloatArray = signatures_of(models, before, wanted, seed=self._seed)[0]
+        return found
 
     def _note(self) -> None:
         """Keep the ids of the round's nodes."""

@@ -37,6 +37,7 @@ from fedroster.aggregation.memory import UpdateMemory
 from fedroster.aggregation.places import FreePlaces
 from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError
+from fedroster.core.protocols import signs
 from fedroster.engine.choose import Node
 from fedroster.engine.contexts import ContextOptions
 from fedroster.engine.edges import EdgeMap
@@ -137,6 +138,7 @@ class SelectingGrid(Resumed, Grid):
             state_dir=state_dir,
             log=log,
             weighs=True,
+            tells_signatures=places is None,
             is_in_places=places is not None,
         )
         check_weights(selector.policy, self._needs)
@@ -358,13 +360,18 @@ class SelectingGrid(Resumed, Grid):
         if RECORD in reply.content:
             del reply.content[RECORD]  # the strategy gets what it would get without us
         records = list(reply.content.metric_records.values())[::-1]
-        wrong = self._checks["train"].wrong(arrival.flight.message, reply)
+        sent = arrival.flight.message
+        wrong = self._checks["train"].wrong(sent, reply)
+        signature = None
+        if wrong is None and signs(self.selector.policy) is not None:
+            signature = self._rounds.signature(arrays_of(sent.content), arrays_of(reply.content))
         self._desk.answered(
             round_,
             node.name,
             reply,
             wrong=wrong,
             metrics={key: value for record in records for key, value in record.items()},
+            signature=signature,
             time_s=arrival.time_s,
         )
 
