@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pytest
 
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Status
 from fedroster.core.streams import Streams
@@ -13,9 +14,8 @@ from fedroster.policies.by_speed import draw_weights
 from fedroster.testing import PolicyContract
 
 
+@pytest.mark.usefixtures("resumed_by_a_fork")
 class TestContract(PolicyContract):
-    test_resumed_in_a_fresh_process_equals_uninterrupted = None  # seconds each; FLOOR's does it with the same beliefs
-
     def policy(self):
         return BySpeed(longest_gap=2.0)
 
@@ -78,8 +78,8 @@ def test_the_least_weight_bounds_the_expected_wait():
     times = np.concatenate((np.ones(9), [1000.0]))
     chosen, _ = play(BySpeed(exponent=3.0, least=0.5, longest_gap=1e6), times, fillings=4000, places=1)
     assert sum(9 in links for links in chosen) >= 0.8 * 4000 * 0.5 / 1.5 / 10
-    chosen, _ = play(BySpeed(exponent=3.0, least=0.0, longest_gap=1e6), times, fillings=4000, places=1)
-    assert sum(9 in links for links in chosen) <= 20
+    chosen, _ = play(BySpeed(exponent=3.0, least=0.0, longest_gap=1e6), times, fillings=1000, places=1)
+    assert sum(9 in links for links in chosen) <= 5
 
 
 def shares(times, places, exponent):
@@ -93,12 +93,13 @@ def test_simulated_shares_are_those_of_the_theorem():
     """The times are known beforehand here: a slow reading of the draw, as in the theorem's chain."""
     times, places, rng = np.array([1.0, 1.0, 2.0, 3.0, 5.0, 8.0]), 2, np.random.default_rng(1)
     for exponent in (0.0, 1.0, 2.0):
-        work, now, counts = {}, 0.0, np.zeros(6)
+        odds, work, now, counts = {}, {}, 0.0, np.zeros(6)
         for _ in range(30_000):
             while len(work) < places:
                 idle = [n for n in range(6) if n not in work]
-                weight = draw_weights(times[idle], exponent=exponent, least=0.0)
-                client = idle[rng.choice(len(idle), p=weight / weight.sum())]
+                if (key := tuple(idle)) not in odds:
+                    odds[key] = draw_weights(times[idle], exponent=exponent, least=0.0).cumsum()
+                client = idle[np.searchsorted(odds[key], rng.random() * odds[key][-1], side="right")]
                 work[client] = now + times[client] * rng.standard_exponential()
             client = min(work, key=work.get)
             now = work.pop(client)

@@ -138,6 +138,7 @@ def test_a_link_out_of_a_folder_is_not_followed(made, tmp_path, part):
     assert contents(tmp_path) == before
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_it_stops_when_the_time_is_up_and_goes_on(tmp_path, monkeypatch):
     ran = []
     run = Trial.run
