@@ -28,6 +28,7 @@ from flwr.server.strategy import DifferentialPrivacyServerSideFixedClipping, Fed
 from fedroster import RBCSF, Record, Selector, Uniform
 from fedroster.adapters.flower import RoundRules, RoundSink, with_selector
 from fedroster.engine.rules import AllRefusedError
+from fedroster.folder.events import Told
 from fedroster.record import verify
 
 OK = Status(Code.OK, "")
@@ -131,6 +132,18 @@ def test_what_cannot_be_used_is_one_clients_failure(fate):
     assert model == pytest.approx(2.0)
     assert [report.num_lost for report in reports] == [1, 1]
     assert strategy.selecting.selector.participation("used")["3"] == 0
+
+
+@pytest.mark.parametrize("fate", ["raises", "code", "NaN", "weight"])
+@pytest.mark.parametrize("deadline_s", [math.inf, 5.0])
+def test_who_is_lost_late_is_learned_as_slow(fate, deadline_s):
+    told = []
+    strategy, reports = selecting(fedavg(), m=2, rules=RoundRules(deadline_s=deadline_s), observers=[lambda event, _: told.append(event)])
+    served(strategy, [Proxy(0), Proxy(1, 0.5, fate)], 1)
+    (lost,) = (event for event in told if isinstance(event, Told))
+    assert lost.learned_s.max() >= 0.5
+    assert reports[0].round_s >= 0.5
+    assert reports[0].used_s < 0.4
 
 
 def test_a_first_round_of_which_every_result_is_refused_is_no_success():

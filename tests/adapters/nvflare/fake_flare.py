@@ -46,9 +46,9 @@ class Site:
         self.num_running += 1
         self.most_running = max(self.most_running, self.num_running)
         try:
+            time.sleep(fate if isinstance(fate, float) else self.delay_s)
             if isinstance(fate, str) and fate == "raises":
                 raise ValueError("no data here")
-            time.sleep(fate if isinstance(fate, float) else self.delay_s)
             if isinstance(fate, str | float):
                 return {name: array + 1.0 for name, array in model.items()}, {"num-examples": 3}
             return fate
@@ -70,7 +70,7 @@ class Wire(_InvocationDispatcher):
         gcc.app.new_context(self.name, self.name)  # a site calls others
         fate = self.site.fate[min(len(self.site.log), len(self.site.fate) - 1)]
         if func_name == "train" and isinstance(fate, str) and fate == "gone":
-            time.sleep(min(gcc.call_opt.timeout, 0.05))
+            time.sleep(min(gcc.call_opt.timeout, max(0.05, self.site.delay_s)))
             gcc.set_exception(CollabCallError(gcc.target_name, func_name, TimeoutError("timed out")))
             gcc.call_completed()
             return

@@ -19,6 +19,7 @@ from fedroster import RBCSF, Rules, Selector, Uniform, make_policy
 from fedroster.adapters.nvflare import NoNodesError, RoundRules, RoundSink, SelectingClients, collaboration
 from fedroster.core.errors import ConfigurationError, InUseError, InvalidInputError, RoundNotBegunError
 from fedroster.core.problem import Status
+from fedroster.folder.events import Told
 
 
 def clients_of(m=2, policy=None, rules=None, **options):
@@ -88,6 +89,21 @@ def test_a_client_that_raises_counts_as_failed_and_is_no_fast_one(caplog):
     assert reports[0].status["broken"] is Status.FAILED
     assert "broken" not in reports[0].times_s
     assert "no data here" in reports[0].reasons["broken"]
+
+
+@pytest.mark.parametrize("fate", ["raises", "gone", {"w": np.full((3, 2), math.nan), "b": np.zeros(2)}])
+@pytest.mark.parametrize("deadline_s", [math.inf, 5.0])
+def test_a_client_that_is_lost_late_is_learned_as_a_slow_one(fate, deadline_s):
+    told = []
+    sites = {"lost": Site(delay_s=0.5, fate=(fate,)), "good": Site()}
+    with job(sites):
+        clients, reports = clients_of(m=2, rules=RoundRules(deadline_s=deadline_s))
+        clients.selector._observers._observers += (lambda event, _: told.append(event),)
+        assert [reply.name for reply in clients.call("train", model())] == ["good"]
+    (told,) = (event for event in told if isinstance(event, Told))
+    assert told.learned_s.max() >= 0.5
+    assert reports[0].round_s >= 0.5
+    assert reports[0].used_s < 0.4
 
 
 def test_a_round_of_failures_ends_at_once():
