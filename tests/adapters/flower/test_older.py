@@ -138,7 +138,8 @@ def test_what_cannot_be_used_is_one_clients_failure(fate):
 @pytest.mark.parametrize("deadline_s", [math.inf, 5.0])
 def test_who_is_lost_late_is_learned_as_slow(fate, deadline_s):
     told = []
-    strategy, reports = selecting(fedavg(), m=2, rules=RoundRules(deadline_s=deadline_s), observers=[lambda event, _: told.append(event)])
+    rules, seen = RoundRules(deadline_s=deadline_s), [lambda event, _: told.append(event)]
+    strategy, reports = selecting(fedavg(), m=2, rules=rules, observers=seen)
     served(strategy, [Proxy(0), Proxy(1, 0.5, fate)], 1)
     (lost,) = (event for event in told if isinstance(event, Told))
     assert lost.learned_s.max() >= 0.5
