@@ -1,5 +1,7 @@
 """One decision of each published method that needs no solver, among 10,000 clients, beside a sort.
 
+Those that compare clients pair by pair have no target: DivFL and HiCS-FL among 1,000 and 3,000 whose updates are known.
+
 Run as ``python -m benchmarks.methods``.
 """
 
@@ -17,8 +19,10 @@ from fedroster.core.arrays import FloatArray
 from fedroster.core.problem import Selection
 from fedroster.core.streams import Streams
 from fedroster.networks.flat import FlatNetwork
+from fedroster.policies.by_signature import BySignature, SignaturesState
 
 NAMES = ("afl", "refl", "pisces", "f3ast", "clustered-sampling", "optimal-client-sampling")
+PAIRS = ("divfl", "hics-fl")
 NETWORK = FlatNetwork(num_clients=10_000, cohort_size=100)
 ROUNDS_BEFORE = 30  # of 1,000 clients each, so that most clients are known
 
@@ -41,6 +45,17 @@ def _decision(name: str) -> Callable[[], Selection]:
     return lambda: policy.select(state, context, rng=np.random.default_rng(3))
 
 
+def _of_pairs(name: str, num_clients: int) -> Callable[[], Selection]:
+    """A decision of a policy that compares updates, all of which are known and at random."""
+    network, policy = FlatNetwork(num_clients=num_clients, cohort_size=100), make_policy(name)
+    assert isinstance(policy, BySignature)
+    streams, rng = Streams(5), np.random.default_rng(5)
+    context, _ = network.observe(network.init(rng=streams.at("world")), 1, rng=streams.at("world", 1))
+    signature = 0.001 * rng.standard_normal((num_clients, policy.signature.length))
+    state = SignaturesState(signature, np.ones(num_clients, np.int64))
+    return lambda: policy.select(state, context, rng=np.random.default_rng(3))
+
+
 def main() -> None:
     """Measure everything and publish it."""
     session = Session("methods", __doc__, seed="5 for the network, losses and earlier rounds, 3 for the decision")
@@ -48,6 +63,10 @@ def main() -> None:
     numbers = np.random.default_rng(0).random(1_000_000)
     medians = interleaved(
         {"sort": lambda: np.sort(numbers)} | {name: _decision(name) for name in NAMES}, repeats=repeats
+    )
+    works = {(name, count): _of_pairs(name, count) for name in PAIRS for count in (1000, 3000)}
+    pairs = interleaved(
+        {f"{name} {count}": work for (name, count), work in works.items()}, repeats=max(repeats // 8, 3)
     )
     session.publish(
         [
@@ -60,6 +79,10 @@ def main() -> None:
                 peer_name="np.sort of 1,000,000 float64",
             )
             for name in NAMES
+        ]
+        + [
+            Row(what=f"{name}: decision, N = {count:,}, k = 100", ours=pairs[f"{name} {count}"] * 1e3, unit="ms")
+            for name, count in works
         ]
     )
 

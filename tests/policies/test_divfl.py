@@ -60,6 +60,15 @@ def test_each_choice_costs_the_least_and_the_greedies_agree(points, size, seed):
     )
 
 
+@settings(max_examples=200)
+@given(POINTS, st.integers(2, 8), st.integers(0, 9))
+def test_lazy_looks_at_single_candidates_and_skips_none_that_may_be_best(points, size, seed):
+    size = min(size, len(points) - 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedroster.policies.divfl._BLOCK", 1)
+        assert found(points, size, "lazy", seed=seed) == found(points, size, "naive", seed=seed)
+
+
 @settings(max_examples=100)
 @given(POINTS, st.integers(1, 3))
 def test_the_guarantee(points, size):
@@ -88,6 +97,14 @@ def test_stochastic_looks_at_a_random_part():
     few = np.mean([facility_cost(points, found(points, 5, "stochastic", seed=seed)) for seed in range(30)])
     blind = np.mean([facility_cost(points, found(points, 5, "stochastic", epsilon=0.999, seed=s)) for s in range(30)])
     assert facility_cost(points, found(points, 5, "naive")) < few < blind
+
+
+def test_stochastic_looks_at_so_many():
+    """Of 40 points, for 8 places and epsilon = 0.1, at ceil(5 ln 10) = 12: with 12 / 40 the best is among them."""
+    points = np.random.default_rng(1).standard_normal((40, 3))
+    best = found(points, 8, "naive")[0]
+    first = [found(points, 8, "stochastic", seed=seed)[0] for seed in range(600)]
+    assert first.count(best) / 600 == pytest.approx(0.3, abs=0.06)
 
 
 def told(policy, state, signature, *, round=1):
