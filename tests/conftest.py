@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from fedroster.testing import resume
-
 sys.path.insert(0, str(Path(__file__).parent))  # for `import reference`
 
 settings.register_profile(
@@ -59,4 +57,4 @@ def resumed_by_a_fork(monkeypatch, fresh_interpreter):
         code, told = int(said.pop().split()[0]), "".join(said)
         return subprocess.CompletedProcess(command, code, told, told)
 
-    monkeypatch.setattr(resume, "subprocess", type("Subprocess", (), {"run": staticmethod(run)}))
+    monkeypatch.setattr("fedroster.testing.resume.subprocess", type("Subprocess", (), {"run": staticmethod(run)}))

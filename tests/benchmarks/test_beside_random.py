@@ -15,7 +15,6 @@ COMPARED = beside_random.PAGE.parent / "explanation" / "methods-compared.md"
 
 def test_the_rows_are_those_of_the_registered_runs() -> None:
     page = beside_random.PAGE.read_text(encoding="utf-8")
-    assert beside_random.written(page) == page
     rows = [line for line in page.splitlines() if line.count(" | ") == 6 and line.startswith("| `")]
     assert [row.split("`")[1] for row in rows] == list(beside_random.WAYS)
     assert beside_random.written(page.replace(rows[0], re.sub(r"\| [^|]* \|$", "| for time |", rows[0]))) == page

@@ -19,7 +19,7 @@ def known(loss, num_samples=100.0):
     return PowerOfChoiceState(loss, np.ones(loss.shape[0], np.int64), np.full(loss.shape[0], num_samples))
 
 
-def frequencies(policy, state, context, draws=6000):
+def frequencies(policy, state, context, draws=3000):
     count = np.zeros(context.num_links)
     for draw in range(draws):
         count[policy.select(state, context, rng=Streams(4).at("policy", draw)).links] += 1
