@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedroster.core.problem import Feedback, Status
+from fedroster import Selector
+from fedroster.core.problem import Feedback, Selection, Status
 from fedroster.core.streams import Streams
 from fedroster.policies import DivFL
 from fedroster.policies.by_signature import SignaturesState
@@ -154,14 +155,40 @@ def test_the_known_answer_by_the_policy():
     assert seen == {(2, 4, 5, 3.0, 2.0, 1.0), (1, 3, 5, 3.0, 2.0, 1.0)}
 
 
+def test_clients_of_which_nothing_is_known_are_stood_for_by_nobody():
+    """A stranger that was not chosen is at no place: not at zero, where client 0 is."""
+    policy = DivFL()
+    state = told(policy, fresh(policy, 6), {0: 0.0, 1: 5.0})
+    context = context_of(6, 2)
+    weights = policy.weights(state, context, Selection(1, np.array([0, 1])))
+    np.testing.assert_allclose(weights, [0.5, 0.5])
+    for links, word in (([0, 1], "worth"), ([0, 2], "drawn"), ([2, 3], "drawn")):
+        assert policy.explain(state, context, Selection(1, np.array(links)), links[0]).reason == word
+
+
 def test_what_is_learned():
     policy = DivFL()
     state = told(policy, fresh(policy, 4), {0: 1.0, 1: 2.0}, round=3)
     state = told(policy, state, {0: 9.0}, round=2)  # it is older
     state = told(policy, state, {1: np.nan, 2: 1e300}, round=4)
+    state = told(policy, state, {0: [7.0] + [np.nan] * 63}, round=5)  # one number is none
     assert state.signature[:3, 0].tolist() == [1.0, 2.0, 1e50]
     assert state.reported.tolist() == [3, 3, 4, 0]
     foreign = Feedback(5, np.array([3]), np.zeros((1, 1)), np.zeros(1, np.uint8), np.ones(1))
     for signature in (None, np.ones((1, 5))):  # of another length, as in a foreign log
         state = policy.update(state, dataclasses.replace(foreign, signature=signature))
     assert state.reported[3] == 0
+
+
+@pytest.mark.parametrize("forget", [False, True])
+def test_a_client_that_was_forgotten_is_a_stranger_again_and_one_that_left_is_not(forget):
+    """Client b stands for fewer than a and d do: it is chosen where nothing is known of it."""
+    values = {"a": 1.0, "b": 1.2, "c": 50.0, "d": 1.0}
+    selector = Selector(DivFL(), cohort_size=4, clients=list(values), seed=1)
+    cohort = selector.select()
+    signatures = {name: np.full(64, value) for name, value in values.items()}
+    selector.observe(cohort.round, times_s=dict.fromkeys(values, 1.0), signatures=signatures)
+    selector.leave(["b"], forget=forget)
+    selector.join(["b"])
+    for _ in range(3):
+        assert ("b" in selector.select(at_most=2).clients) is forget

@@ -76,3 +76,34 @@ def test_strangers_go_first_and_all_count_alike():
         selection = policy.select(state, context, rng=np.random.default_rng(seed))
         assert {6, 7, 8} <= set(selection.links.tolist())
         assert policy.weights(state, context, selection).tolist() == [0.2] * 5
+
+
+def test_the_last_round_of_the_horizon_still_prefers_and_the_next_one_does_not(monkeypatch):
+    """Of two rounds, t / T is 0 in the first and 1/2 in the second; gamma = 4, balances 0 and 1."""
+    monkeypatch.setattr("fedroster.policies.hics_fl.cluster", lambda *_: np.array([0, 1]))
+    monkeypatch.setattr("fedroster.policies.hics_fl.balances", lambda *_: np.array([0.0, 1.0]))
+    rng = np.random.default_rng(1)
+    for round, expected in ((1, 0.982), (2, 0.881), (3, 0.5)):
+        drawn = [HiCSFL(horizon=2).choose(np.zeros((2, 10)), 1, round, rng=rng)[0] for _ in range(4000)]
+        assert np.mean(drawn) == pytest.approx(expected, abs=0.03)
+
+
+def test_the_policy_clusters_by_its_own_parameters_and_for_its_places_and_round(monkeypatch):
+    seen = []
+
+    def noted(bias, balance, count, weight):
+        seen.append((balance.round(3).tolist(), count, weight))
+        return np.zeros(bias.shape[0], np.int64)
+
+    monkeypatch.setattr("fedroster.policies.hics_fl.cluster", noted)
+    policy = HiCSFL(classes=4, temperature=0.1, balance_weight=3.0)
+    points = np.array([[0.4, 0.0, 0.0, 0.0], [0.1] * 4, [0.1] * 4])
+    state = SignaturesState(points, np.ones(3, np.int64))
+    policy.select(state, context_of(3, 2), rng=np.random.default_rng(0))
+    assert seen == [([0.262, 1.386, 1.386], 2, 3.0)]
+    rounds = []
+    monkeypatch.setattr(
+        HiCSFL, "choose", lambda _, points, size, round, **rest: rounds.append(round) or np.arange(size)
+    )
+    policy.select(state, context_of(3, 2, round=7), rng=np.random.default_rng(0))
+    assert rounds == [7]
