@@ -102,6 +102,7 @@ class PushedRounds:
                     self._is_first = False
                     return OpenRound(choice, clients.num_connected, len(here), self._now() - started_s)
             until_s, limit_s = math.inf, self._rules.waits_s(is_first=self._is_first)
+            left = self.selector.rules.longest_rounds  # so many that cannot begin pass, and then no client is kept out
             while True:
                 nodes = self._wait_for(clients, None)
                 if not nodes:
@@ -113,9 +114,14 @@ class PushedRounds:
                 try:
                     choice = self.rounds.choose(nodes, model_bit, is_last=is_over, at_most=at_most)
                     return OpenRound(choice, clients.num_connected, len(nodes), self._now() - started_s)
-                except RoundNotBegunError:  # others may come, or a client's separation end
+                except RoundNotBegunError as error:  # others may come, or a client's separation end
                     if is_over:
-                        raise
+                        left -= 1
+                        if left <= 0:
+                            raise
+                        self._log.warning("%s", error)
+                        until_s = math.inf
+                        continue
                 self._pause(until_s - self._now())
 
     def fill(

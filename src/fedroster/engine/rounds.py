@@ -188,11 +188,12 @@ class Rounds:
         self._let_go({node.name for node in nodes} | set(at_work))
         names = [node.name for node in nodes]
         strangers = [node.name for node in nodes if not node.registered]
+        excluded = ""
         if names and not self.selector.allowed(clients=names, not_registered=strangers):
-            raise RoundNotBegunError(
-                f"round {self.selector.round + 1} is not begun: the rules exclude all {len(names)} clients "
-                "that are there"
-            )
+            number = self.selector.round + 1
+            excluded = f"round {number} is not begun: the rules exclude all {len(names)} clients that are there"
+            if not is_last:
+                raise RoundNotBegunError(excluded)
         contexts = [node.context for node in nodes]
         # A node that was never measured is like the others, whose bandwidths have the start of a process in them, too.
         measured = [node.measured_bps for node in nodes if node.measured_bps]
@@ -213,6 +214,8 @@ class Rounds:
             if decided.not_begun:
                 raise RoundNotBegunError(decided.not_begun)
         cohort = self.selector.select(features, **named)
+        if excluded:
+            raise RoundNotBegunError(excluded)
         clients = tuple(map(str, cohort.clients))
         edges = dict(zip(clients, cohort.servers, strict=True)) if isinstance(cohort, EdgeCohort) else {}
         row_of = dict(zip(names, range(len(names)), strict=True))

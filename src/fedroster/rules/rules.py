@@ -227,6 +227,13 @@ class Rules(Named):
         """Length of the window, seconds; None for one of rounds, or none."""
         return _seconds("window", self.window) if isinstance(self.window, str) else None
 
+    @property
+    def longest_rounds(self) -> int:
+        """Rounds after which a participation keeps a client out no more, but for times and totals; 1 for the next."""
+        window = self.window if isinstance(self.window, int) else 1
+        separation = self.least_separation if isinstance(self.least_separation, int) else 1
+        return max(window, separation)
+
     def check(
         self,
         members: Iterable[ClientId],
