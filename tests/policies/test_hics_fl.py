@@ -107,3 +107,11 @@ def test_the_policy_clusters_by_its_own_parameters_and_for_its_places_and_round(
     )
     policy.select(state, context_of(3, 2, round=7), rng=np.random.default_rng(0))
     assert rounds == [7]
+
+
+def test_a_cluster_of_which_one_was_drawn_is_as_likely_as_before(monkeypatch):
+    """Clusters of 3 and 1 with gamma = 0: the single client gets one of two places with 1/2 + 1/2 * 1/2."""
+    monkeypatch.setattr("fedroster.policies.hics_fl.cluster", lambda *_: np.array([0, 0, 0, 1]))
+    rng = np.random.default_rng(1)
+    drawn = [3 in HiCSFL(gamma=0.0).choose(np.zeros((4, 10)), 2, 1, rng=rng) for _ in range(8000)]
+    assert np.mean(drawn) == pytest.approx(0.75, abs=0.02)
