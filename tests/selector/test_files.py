@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from federations import LETTERS, POLICY, make, play
 from fedroster import RBCSF, FailureRules, Selector
 from fedroster.core.state import load_arrays, save_arrays
-from fedroster.errors import ConfigurationError, StateFileError
+from fedroster.errors import ConfigurationError, FolderError, StateFileError
 from fedroster.selector import settings_of
 
 
@@ -165,3 +165,8 @@ def test_the_folder_is_synced_after_the_new_name_is_there(tmp_path, monkeypatch)
     assert seen[0][0].endswith(".tmp")
     assert not seen[0][1]  # its content is on the disk before it has its name
     assert seen[1] == (str(tmp_path), True)
+
+
+def test_a_missing_folder_is_an_error_of_ours_that_names_it(tmp_path):
+    with pytest.raises(FolderError, match=r"there is no folder '.*none'"):
+        Selector(RBCSF(), cohort_size=1, clients=["a"]).save(tmp_path / "none" / "state.npz")

@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, Self, TypedDict, TypeVar, Unpack
 
 from msgspec import to_builtins
 from msgspec.structs import replace as replaced
 
 from fedroster.core.checks import check_flag, check_integer, check_number, path_of, shown
-from fedroster.core.errors import ConfigurationError, LogFileError, StateFileError
+from fedroster.core.errors import ConfigurationError, FolderError, LogFileError, StateFileError
 from fedroster.core.ids import ClientId
 from fedroster.core.protocols import AnyPolicy, commits, draws
 from fedroster.core.sources import code_of
@@ -71,9 +72,13 @@ class Kept(Booking):
 
         Raises:
             InUseError: If another selector has written the file since this one loaded or saved it.
+            FolderError: If its folder does not exist.
             OSError: If it cannot be written; the old file stays as it was.
         """
         path = path_of(path)
+        folder = Path(path).parent
+        if not folder.is_dir():
+            raise FolderError(f"{path!r} cannot be saved: there is no folder {str(folder)!r}; make it first")
         with self._calls, self._files.replacing(path, replace=replace):
             header, arrays = state_of(self)
             save_arrays(path, arrays, header, kind=self._KIND, private=True)

@@ -41,7 +41,7 @@ def tree(clients, **options):
     reports = []
     selecting = SelectingEdges(
         EdgeSelector(policy, budgets=budgets, cohort_size=4, num_features=2, observers=[RoundSink(reports.append)]),
-        rules=RoundRules(deadline_s=0.4),
+        rules=RoundRules(deadline_s=0.4, min_nodes=min(4, len(clients))),
         grace_s=0.3,
         edge_rules=EdgeMap(edges=reach),
         **options,
@@ -119,7 +119,7 @@ def test_cocs_assigns_clients_below_flares_own_tree():
     sites = {"north": Edge(), "south": Edge(), **clients}
     selecting = SelectingEdges(
         EdgeSelector(COCS(), budgets={"north": 2.0, "south": 1.0}, cohort_size=6, num_features=2),
-        rules=RoundRules(deadline_s=0.4),
+        rules=RoundRules(deadline_s=0.4, min_nodes=min(4, len(clients))),
         grace_s=0.3,
     )
     with job(sites):

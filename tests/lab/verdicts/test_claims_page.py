@@ -59,3 +59,10 @@ def test_every_claim_has_a_line_in_its_group_and_its_details_are_folded():
     assert len(details.table.rows) == 5
     assert groups[0].table.rows[3] == ("holds", "It is never late.", "Fig. 1", "kept by all 12 seeds in every round")
     assert claims_sections([]) == []
+
+
+def test_an_interval_that_is_open_on_both_ends_reads_plainly():
+    never = np.array([-np.inf, *np.linspace(50.0, 60.0, 10), np.inf])
+    found = judge(claims_of("Fig. 1", {"soon": ("It is sooner.", "time", [never])}, ours=False))
+    text = str(list(claims_sections(found)))
+    assert "-never" not in text

@@ -159,7 +159,10 @@ def _shown(verdict: Verdict) -> str:
         return verdict.why
     effect = verdict.effect
     unit = f" {verdict.unit}" if verdict.unit else ""
-    size = f"{_number(effect.mean)} ({_number(effect.low)} to {_number(effect.high)}){unit}"
+    interval = f"{_number(effect.low)} to {_number(effect.high)}"
+    if math.isinf(effect.low) and math.isinf(effect.high) and effect.low < effect.high:
+        interval = "anything is possible: in some seeds one of the two runs never got there"
+    size = f"{_number(effect.mean)} ({interval}){unit}"
     return f"{size}; {verdict.why}" if verdict.why else size
 
 
