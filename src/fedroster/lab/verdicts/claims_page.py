@@ -126,7 +126,7 @@ def _full_table(verdicts: Sequence[Verdict]) -> Table:
             one.claim.measure,
             one.claim.changed or "as in the paper" if not one.claim.ours else "ours",
             _number(one.effect.mean, one.unit),
-            f"{_number(one.effect.low)} to {_number(one.effect.high)}",
+            _range(one.effect.low, one.effect.high),
             one.test,
             str(one.seeds),
             _p(one.p_holds),
@@ -159,11 +159,14 @@ def _shown(verdict: Verdict) -> str:
         return verdict.why
     effect = verdict.effect
     unit = f" {verdict.unit}" if verdict.unit else ""
-    interval = f"{_number(effect.low)} to {_number(effect.high)}"
-    if math.isinf(effect.low) and math.isinf(effect.high) and effect.low < effect.high:
-        interval = "anything is possible: in some seeds one of the two runs never got there"
-    size = f"{_number(effect.mean)} ({interval}){unit}"
+    size = f"{_number(effect.mean)} ({_range(effect.low, effect.high)}){unit}"
     return f"{size}; {verdict.why}" if verdict.why else size
+
+
+def _range(low: float, high: float) -> str:
+    if low == -math.inf and high == math.inf:
+        return "anything is possible: in some seeds one of the two runs never got there"
+    return f"{_number(low)} to {_number(high)}"
 
 
 def _number(value: float, unit: str = "") -> str:
