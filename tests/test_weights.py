@@ -19,7 +19,6 @@ from weighing import Drawn
 CLIENTS = [f"c{number}" for number in range(6)]
 
 
-@pytest.mark.usefixtures("resumed_by_a_fork")
 class TestDrawn(PolicyContract):
     def policy(self):
         return Drawn()

@@ -18,7 +18,6 @@ from fedroster.simulation import simulate
 from fedroster.testing import EnvironmentContract
 
 
-@pytest.mark.usefixtures("resumed_by_a_fork")
 class FlatContract(EnvironmentContract):
     def exogenous(self, context, outcome):
         """The cold start is history; availability, the other features, uploads and answers are not."""

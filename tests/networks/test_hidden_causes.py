@@ -9,7 +9,6 @@ from fedroster.policies.uniform import Uniform
 from fedroster.testing import EnvironmentContract
 
 
-@pytest.mark.usefixtures("resumed_by_a_fork")
 class TestContract(EnvironmentContract):
     rounds = 200
 

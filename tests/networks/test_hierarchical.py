@@ -31,7 +31,6 @@ def play(network, num_rounds, seed=0):
         state = network.advance(state, context, Selection(number, NO_CLIENT))
 
 
-@pytest.mark.usefixtures("resumed_by_a_fork")
 class Contract(EnvironmentContract):
     rounds = 200
 

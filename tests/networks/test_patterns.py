@@ -16,7 +16,6 @@ PATTERNS = get_args(get_type_hints(PatternedNetwork)["pattern"])
 USUAL = np.array([0.2, 0.9])
 
 
-@pytest.mark.usefixtures("resumed_by_a_fork")
 class TestContract(EnvironmentContract):
     def environment(self):
         return PatternedNetwork(num_clients=12, cohort_size=3, pattern="interleaved")

@@ -12,7 +12,6 @@ from fedroster.simulation import simulate
 from fedroster.testing import EnvironmentContract
 
 
-@pytest.mark.usefixtures("resumed_by_a_fork")
 class TestContract(EnvironmentContract):
     def environment(self):
         return VolatileNetwork(num_clients=12, cohort_size=3)

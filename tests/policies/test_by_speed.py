@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-import pytest
 
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Status
 from fedroster.core.streams import Streams
@@ -14,7 +13,6 @@ from fedroster.policies.by_speed import draw_weights
 from fedroster.testing import PolicyContract
 
 
-@pytest.mark.usefixtures("resumed_by_a_fork")
 class TestContract(PolicyContract):
     def policy(self):
         return BySpeed(longest_gap=2.0)

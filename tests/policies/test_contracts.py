@@ -13,7 +13,6 @@ from fedroster.networks.hierarchical import HierarchicalNetwork
 from fedroster.simulation import simulate
 from fedroster.testing import HierarchicalPolicyContract, PolicyContract
 
-pytestmark = pytest.mark.usefixtures("resumed_by_a_fork")
 EQUIVARIANT = {"equivariant": True}
 FIXED = {"deterministic": True}  # real values do not tie; or the seed of a pool, which is drawn once, breaks ties
 FLAT = {

@@ -17,19 +17,16 @@ from weighing import Drawn
 NOTHING = np.zeros(0, np.int64)
 
 
-@pytest.mark.usefixtures("resumed_by_a_fork")
 class TestAroundUniform(PolicyContract):
     def policy(self):
         return ParticipationWeights()
 
 
-@pytest.mark.usefixtures("resumed_by_a_fork")
 class TestAroundRbcsF(PolicyContract):
     def policy(self):
         return ParticipationWeights(RBCSF(V=5.0, beta=0.1), longest_gap=5)
 
 
-@pytest.mark.usefixtures("resumed_by_a_fork")
 class TestAroundOort(PolicyContract):
     def policy(self):
         return ParticipationWeights(Oort())

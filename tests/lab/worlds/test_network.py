@@ -19,7 +19,6 @@ from fedroster.simulation import round_time, simulate
 from fedroster.testing import EnvironmentContract
 
 
-@pytest.mark.usefixtures("resumed_by_a_fork")
 class TraceContract(EnvironmentContract):
     rounds = 60
 
