@@ -172,8 +172,8 @@ def out_of_compiled_code():
         (OSError(28, "No space left on device"), 1, "No space left on device"),
         (StateFileError("damaged"), 1, "error: damaged"),
         (ConfigurationError("[bold]beta[/bold] is wrong"), 2, "error: [bold]beta[/bold] is wrong"),
-        (KeyboardInterrupt(), 1, "interrupted: simulate keeps no runs; run the same command to start again"),
-        (out_of_compiled_code(), 1, "interrupted: simulate keeps no runs"),
+        (KeyboardInterrupt(), 130, "interrupted: simulate keeps no runs; run the same command to start again"),
+        (out_of_compiled_code(), 130, "interrupted: simulate keeps no runs"),
         (MemoryError("8 TiB"), 1, "error: the memory does not suffice (8 TiB)"),
         (PausedError.of(2, 5), 3, "2 of 5 runs are done; run the same command again to go on"),
     ],
@@ -353,12 +353,12 @@ def test_an_interrupted_study_says_what_is_kept(tmp_path, monkeypatch, command):
 
     monkeypatch.setattr(Trial, "run", interrupt)
     arguments = (*command, "--seeds", "0-1", "--rounds", "10", "--out", tmp_path)
-    fails(1, "interrupted: no run was finished, and nothing is kept", *arguments)
+    fails(130, "interrupted: no run was finished, and nothing is kept", *arguments)
     (tmp_path / "trials").mkdir(exist_ok=True)
     for name in ("a.npz", "b.npz", "c.checkpoint.npz"):
         (tmp_path / "trials" / name).touch()
     message = f"2 finished and 1 unfinished runs are kept in {tmp_path}; run the same command to continue"
-    fails(1, f"interrupted: {message}", *arguments)
+    fails(130, f"interrupted: {message}", *arguments)
 
 
 def test_a_task_takes_less_work_where_asked(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 from federations import LETTERS_LIST, kept, make, play
 from fedroster import RBCSF, Record, Selector
-from fedroster.errors import FairnessWarning, InUseError
+from fedroster.errors import FairnessWarning, InUseError, InvalidInputError
 from fedroster.selector.calls import Calls
 
 
@@ -69,6 +69,28 @@ def test_a_join_whose_warning_is_an_error_books_nothing(tmp_path):
         with pytest.raises(FairnessWarning):
             selector.join(["c"])
     assert kept(selector, tmp_path) == before
+
+
+def test_members_that_are_too_many_are_warned_of_once():
+    selector = Selector(RBCSF(beta=0.5), cohort_size=1, clients=["a", "b"])
+    with pytest.warns(FairnessWarning, match="3 clients"):
+        selector.join(["c"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        selector.join(["d"])
+        selector.join(["e"])
+    selector.leave(["c", "d", "e"])
+    with pytest.warns(FairnessWarning):
+        selector.join(["h"])
+
+
+@pytest.mark.parametrize(
+    "twin", ["clinic\u20107", "clinic\u22127", "clinic-7 ", " clinic-7", "clinic-\uff17", "clinic-\u200b7"]
+)
+def test_a_name_that_looks_like_another_is_refused(twin):
+    selector = Selector(RBCSF(beta=0.1), cohort_size=1, clients=["clinic-7"])
+    with pytest.raises(InvalidInputError, match="reads as"):
+        selector.join([twin])
 
 
 class Broken(RBCSF):

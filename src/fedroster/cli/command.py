@@ -119,7 +119,7 @@ def _report_errors(call: Callable[[], None]) -> None:
             raise
         words = error.args if isinstance(error, KeyboardInterrupt) else ()
         err().print(plain(": ".join(["interrupted", *map(str, words)])), markup=False, soft_wrap=True)
-        raise typer.Exit(1) from error
+        raise typer.Exit(130) from error  # as shells say it; 1 would say that a log is bad
 
 
 def _fail(error: Exception, code: int) -> None:

@@ -75,12 +75,14 @@ def is_id(client: object) -> bool:
 def look_of(client: ClientId) -> str:
     """An id as people read it: what looks the same is one name, 1 and "1" as well as both ways to write an accent.
 
-    Letters of different alphabets that look alike stay apart.
+    Every dash is a hyphen, and blanks at the ends or in a row are not seen.  Letters of different alphabets that look
+    alike stay apart.
     """
     text = str(client)
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(mark for mark in unicodedata.normalize("NFKC", text) if unicodedata.category(mark) not in _UNSEEN)
+    if not (text.isascii() and text.isprintable()):
+        marks = ((mark, unicodedata.category(mark)) for mark in unicodedata.normalize("NFKC", text))
+        text = "".join("-" if kind == "Pd" or mark == "\u2212" else mark for mark, kind in marks if kind not in _UNSEEN)
+    return " ".join(text.split()) if " " in text else text
 
 
 def listed(name: str, clients: object) -> list[Any]:

@@ -12,6 +12,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -376,14 +377,16 @@ class Selector(Kept):
             InvalidInputError: If an id is neither a string nor an integer, occurs twice or is already a member.
 
         Warns:
-            FairnessWarning: If the policy's promise cannot be kept for this many members.
+            FairnessWarning: If the policy's promise could be kept, and cannot be for this many members.
         """
         event = Joined(tuple(self._unmasked(checked_ids(clients))))
         self._members.wanted_capacity(event.clients)
         try:
             self._learner.check_promise(self._book.num_allowed(self._members, event.clients))
         except InfeasibleError as error:  # before anything is booked: a caller may turn warnings into errors
-            warnings.warn(str(error), FairnessWarning, stacklevel=3)
+            with suppress(InfeasibleError):  # once: not where the members before were too many already
+                self._learner.check_promise(self._book.num_allowed(self._members))
+                warnings.warn(str(error), FairnessWarning, stacklevel=3)
         if event.clients:
             self._commit(event)
         self._warn()
