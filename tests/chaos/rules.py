@@ -234,7 +234,7 @@ def _round(selector: Any, judge: Judge, rng: np.random.Generator, now_s: float, 
 
 
 def _consortia(wanted: int, seed: int) -> Row:
-    """Groups that owe a least number to each round; by hand those who waited longest go, no one too many."""
+    """Groups that owe a least number to each round; by hand those who went least go, then those who waited longest."""
     row = Row("what Rules.check says of random consortia, by a schedule by hand")
     impossible = 0
     rng = np.random.default_rng([seed, 1])
@@ -265,7 +265,7 @@ def _can_all_begin(size: int, least: int, most: int, window: int, apart: int, ro
             for each in did
             if (not each or number - each[-1] >= apart) and sum(number - before < window for before in each) < most
         ]
-        free.sort(key=lambda each: each[-1] if each else -1)
+        free.sort(key=lambda each: (len(each), each[-1] if each else -1))
         if len(free) < least:
             return False
         for each in free[:least]:
