@@ -353,10 +353,10 @@ def read_settings(folder: Path) -> Settings:
         settings = msgspec.convert(found, Settings)
     except msgspec.ValidationError as error:
         raise InvalidInputError(f"{file}: {error}; expected what `fedroster compare` writes") from error
-    if not settings.policies:
-        raise InvalidInputError(f"{file}: policies are []; expected at least one")
     if settings.focus not in settings.policies:
         raise InvalidInputError(f"{file}: focus is {settings.focus!r}; expected one of {settings.policies}")
+    if settings.task is not None and "name" not in settings.task:
+        raise InvalidInputError(f"{file}: the task has no name")
     return settings
 
 
