@@ -67,6 +67,7 @@ def test_what_was_expected_is_in_the_report(tmp_path):
     assert len(rows) == 30
     assert float(rows[-1]["predicted_s"]) == pytest.approx(2.0, rel=0.1)
     assert rows[-1]["select_s"] == "nan"
+    assert (tmp_path / "rounds.csv").stat().st_mode & 0o777 == 0o600
 
 
 def test_behind_an_engine_a_sink_gets_each_round_once(tmp_path):

@@ -17,6 +17,10 @@ ClientId: TypeAlias = str | int
 
 _LONGEST_ID, _LONGEST_NUMBER = 1000, 4096  # characters, bits: every page, message and line of a log may hold it
 _UNSEEN = {"Cc", "Cf"}  # Unicode's categories of marks that are not seen, such as a zero-width space
+_DASHES = {
+    **dict.fromkeys(range(0x2010, 0x2016), "-"),
+    0x2212: "-",  # minus
+}
 
 
 class ClientSlots(Protocol):
@@ -80,8 +84,8 @@ def look_of(client: ClientId) -> str:
     """
     text = str(client)
     if not (text.isascii() and text.isprintable()):
-        marks = ((mark, unicodedata.category(mark)) for mark in unicodedata.normalize("NFKC", text))
-        text = "".join("-" if kind == "Pd" or mark == "\u2212" else mark for mark, kind in marks if kind not in _UNSEEN)
+        text = unicodedata.normalize("NFKC", text).translate(_DASHES)
+        text = "".join(mark for mark in text if unicodedata.category(mark) not in _UNSEEN)
     return " ".join(text.split()) if " " in text else text
 
 

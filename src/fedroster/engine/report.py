@@ -14,7 +14,6 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, cast
 
@@ -302,12 +301,12 @@ class CsvLog(RoundSink):
         Args:
             path: The file; its folder must exist.
         """
-        self._path = Path(path)
+        self._path = path
 
     def show(self, report: RoundReport) -> None:
         """Append a line."""
         metrics = report.metrics()
-        with self._path.open("a+b") as file:
+        with open(self._path, "a+b", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             lines = io.StringIO(newline="")
             writer = csv.writer(lines)
             if _cut_to_whole_lines(file) == 0:
