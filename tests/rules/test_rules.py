@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -255,6 +256,20 @@ def test_what_is_owed_grows_while_a_client_waits_for_its_separation():
     assert min(selector.participation().values()) >= 0.1 * 300 - max(selector.backlog().values())
     assert max(selector.backlog().values()) < 2.0
     assert min(selector.participation_rates().values()) > 0.09
+
+
+def test_rules_in_time_are_warned_of_once_by_the_time_between_rounds():
+    now = [0.0]
+    rules = Rules(groups={"clinics": Group(["clinic-*"], least=2)}, most_per_window=3, window="7d")
+    clients = [f"clinic-{number}" for number in range(3)]
+    selector = make(rules, clients=clients, cohort_size=2, clock=lambda: now[0] * 86400.0)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for day in range(40):
+            now[0] = float(day)
+            with suppress(RoundNotBegunError):
+                answered(selector, 1)
+    assert ["at most 64 % of the rounds can begin" in str(each.message) for each in said] == [True]
 
 
 def test_what_cannot_be_met_is_owed_for_the_rounds_that_the_rules_leave():

@@ -128,6 +128,7 @@ class RuleBook:
             priority=self._priority[allowed],
             availability=availability[allowed],
             num_members=here.shape[0],
+            round_s=self._pace_s(),
         )
         if is_quiet:
             return
@@ -135,6 +136,13 @@ class RuleBook:
         self._told |= set(found)  # before a warning that a caller may turn into an error
         if fresh:
             warnings.warn("rules: " + "; ".join(fresh), FairnessWarning, stacklevel=4)
+
+    def _pace_s(self) -> float | None:
+        """Mean time from one recent round to the next, seconds; None as long as there are no two."""
+        if len(self._recent) < 2:
+            return None
+        (first, from_s, _), (last, to_s, _) = self._recent[0], self._recent[-1]
+        return (to_s - from_s) / (last - first) or None
 
     # ---------------------------------------------------------------- members
 

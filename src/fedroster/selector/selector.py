@@ -210,6 +210,7 @@ class Selector(Kept):
             said = f"round {decided.round}: {len(names)} of {there} available clients: {', '.join(map(str, names))}"
             _log.info("%s", plain(decided.not_begun or said))
         if decided.not_begun:
+            self._warn()  # by the time between rounds, which is known by now
             raise RoundNotBegunError(decided.not_begun)
         return decided
 
