@@ -1,6 +1,7 @@
 """One decision of each published method that needs no solver, among 10,000 clients, beside a sort.
 
-Those that compare clients pair by pair have no target: DivFL and HiCS-FL among 1,000 and 3,000 whose updates are known.
+DivFL and HiCS-FL compare clients pair by pair: among 1,000 and 3,000 whose updates are known, and HiCS-FL, which has
+the target of the others, among 10,000.
 
 Run as ``python -m benchmarks.methods``.
 """
@@ -65,6 +66,7 @@ def main() -> None:
         {"sort": lambda: np.sort(numbers)} | {name: _decision(name) for name in NAMES}, repeats=repeats
     )
     works = {(name, count): _of_pairs(name, count) for name in PAIRS for count in (1000, 3000)}
+    medians |= interleaved({"hics-fl": _of_pairs("hics-fl", 10_000)}, repeats=3)
     pairs = interleaved(
         {f"{name} {count}": work for (name, count), work in works.items()}, repeats=max(repeats // 8, 3)
     )
@@ -78,7 +80,7 @@ def main() -> None:
                 peer=medians["sort"] * 1e3,
                 peer_name="np.sort of 1,000,000 float64",
             )
-            for name in NAMES
+            for name in (*NAMES, "hics-fl")
         ]
         + [
             Row(what=f"{name}: decision, N = {count:,}, k = 100", ours=pairs[f"{name} {count}"] * 1e3, unit="ms")

@@ -110,7 +110,7 @@ class DivFL(BySignature):
     Updates are compared by projections to 64 numbers, a sketch, and those of a cohort count by :func:`shares`.
 
     Guarantee: from the greatest distance for each client, at least 1 - 1/e of what m clients can save is saved
-    ("stochastic": less epsilon, on average); none for training.  Cost: O(N^2) a decision, 0.9 s for N = 3,000, and
+    ("stochastic": less epsilon, on average); none for training.  Cost: O(N^2) a decision, 0.25 s for N = 3,000, and
     134 MB for N = 4,096.
 
     Attributes:

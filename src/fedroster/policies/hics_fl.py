@@ -50,8 +50,8 @@ def cluster(bias: FloatArray, balance: FloatArray, count: int, weight: float) ->
 class HiCSFL(BySignature):
     r"""Draws one of m clusters for each place by :math:`\exp(\gamma (1 - t/T) \bar H_q)`, and a client of it uniformly.
 
-    Guarantee: none; the paper's results are empirical.  Cost: O(N^2) a decision, in time and memory: for N = 3,000
-    0.8 s, half of it in SciPy's linkage, and 36 MB for each array of distances.
+    Guarantee: none; the paper's results are empirical.  Cost: O(N^2) a decision, in time and memory: 0.2 s for
+    N = 3,000, 5 s for 10,000, half of it in SciPy's linkage, and 4 N^2 bytes for each array of distances.
 
     Attributes:
         classes: Entries of the output layer's bias, whose update is nearly a histogram of a client's labels.

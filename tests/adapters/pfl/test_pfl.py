@@ -252,13 +252,13 @@ def test_a_checkpoint_has_all_parts_of_one_iteration(tmp_path: Path) -> None:
 HOME = Path(__file__).parents[3]
 
 
-def _training(folder: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "examples/pfl/digits.py", "floor", "--rounds", "40", "--out", str(folder)]
+def _training(folder: Path, rounds: int = 40) -> subprocess.Popen[str]:
+    command = [sys.executable, "examples/pfl/digits.py", "floor", "--rounds", str(rounds), "--out", str(folder)]
     return subprocess.Popen(command, cwd=HOME, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def _result(folder: Path) -> str:
-    with _training(folder) as process:
+def _result(folder: Path, rounds: int = 40) -> str:
+    with _training(folder, rounds) as process:
         said, _ = process.communicate(timeout=200)
     assert process.returncode == 0, said
     return said.strip().splitlines()[-1]
@@ -277,3 +277,9 @@ def test_the_example_goes_on_after_a_kill_with_as_many_iterations(tmp_path: Path
         process.communicate()
     assert process.returncode == -signal.SIGKILL
     assert _result(killed) == whole
+
+
+def test_the_example_goes_on_in_an_iteration_that_is_evaluated(tmp_path: Path) -> None:
+    """The tenth is; after eleven rounds it is played again, and pfl refuses two evaluations in one."""
+    _result(tmp_path, 11)
+    assert "accuracy" in _result(tmp_path, 14)
