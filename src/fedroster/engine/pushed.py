@@ -89,7 +89,7 @@ class PushedRounds:
 
         Raises:
             NoNodesError: If no client can be chosen for longer than ``wait_s``.
-            RoundNotBegunError: If the selector's rules leave too few clients for as long.
+            RoundNotBegunError: If the rules leave too few clients for as long, in ``longest_rounds`` rounds in a row.
         """
         started_s = self._now()
         with self.lock:
@@ -102,7 +102,7 @@ class PushedRounds:
                     self._is_first = False
                     return OpenRound(choice, clients.num_connected, len(here), self._now() - started_s)
             until_s, limit_s = math.inf, self._rules.waits_s(is_first=self._is_first)
-            left = self.selector.rules.longest_rounds  # so many that cannot begin pass, and then no client is kept out
+            left = self.selector.rules.longest_rounds  # after so many no window in rounds keeps a client out any more
             while True:
                 nodes = self._wait_for(clients, None)
                 if not nodes:
