@@ -12,6 +12,7 @@ pytest.importorskip("flwr", reason="needs Flower: run .ci/flower, or install the
 from fake_grid import fleet, model, shift
 from flwr.serverapp.strategy import FedAvg
 from test_grid import selecting
+from test_malformed import claims
 
 from fedroster.aggregation.places import FreePlaces
 from fedroster.aggregation.signatures import signatures_of
@@ -44,9 +45,10 @@ def test_updates_of_each_kind_are_represented_once_all_are_known():
     assert all(len({"n00", "n01"} & set(cohort)) == 1 for cohort in cohorts[4:])
 
 
-def test_a_signature_is_of_what_was_sent_to_that_node_and_a_refused_reply_has_none():
+@pytest.mark.parametrize("refused", [partial(shift, np.nan), claims(data=b"\x00garbage")])
+def test_a_signature_is_of_what_was_sent_to_that_node_and_a_refused_reply_has_none(refused):
     nodes, told = of_two_kinds(), []
-    nodes[100].fate = (partial(shift, np.nan),)
+    nodes[100].fate = (refused,)
     grid, *_ = selecting(nodes, m=8, policy=DivFL(), strategy=FedAvg(), told={"seed": 3})
     observe = type(grid.selector).observe
 
