@@ -4,8 +4,8 @@
 registered runs, and ``... judge`` tests the registered claims, once, when all runs are there.  Each goes on where it
 was stopped.  What is claimed, of what, and by which test stands in ``results/sooner/registry.json``, which was
 committed before the first run; every row carries its digest.  ``... tune wider`` and so on do the same for another
-family: ``wider``, ``harder``, ``images``, ``half``, which goes on to equal time, and four whose steps are fixed,
-``methods``, ``devices``, ``weights`` and ``signatures``.  Needs Fashion-MNIST, and CIFAR-10 for ``images``, in
+family: ``wider``, ``harder``, ``images``, ``half``, which goes on to equal time, ``cnn``, and four whose steps are
+fixed, ``methods``, ``devices``, ``weights`` and ``signatures``.  Needs Fashion-MNIST, and CIFAR-10 for ``images``, in
 ``FEDROSTER_DATA``.
 """
 
