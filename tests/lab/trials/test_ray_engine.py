@@ -101,29 +101,60 @@ def deadly(marks, seed, **when):
     return Deadly("rbcs-f/table-1", "random", seed, 4, {"folder": str(marks)}, **when)
 
 
+def assert_same_trials(one, other):
+    """The same files, and in each the same but for the times that decisions took."""
+    names = {path.name for path in one.iterdir()}
+    assert names == {path.name for path in other.iterdir()}
+    for name in names:
+        ours, theirs = np.load(one / name), np.load(other / name)
+        assert set(ours.files) == set(theirs.files)
+        for array in set(ours.files) - {"decision_s"}:
+            np.testing.assert_array_equal(ours[array], theirs[array], err_msg=array)
+
+
+# -------------------------------------------------------------------- from the command line, before the tests connect
+
+
+def command(*arguments):
+    done = CliRunner().invoke(cli.app, arguments, catch_exceptions=False)
+    assert done.exit_code == 0, done.stderr
+    assert "ray" not in sys.modules or not sys.modules["ray"].is_initialized()
+    return done.stdout
+
+
+def test_a_comparison_on_a_cluster_by_its_address_and_again_here(cluster, tmp_path):
+    asked = ["compare", "--scenario", "traces/devices", "--clients", "200", "--task", "none", "--rounds", "20"]
+    asked += ["--seeds", "0", "--policy", "oort,random"]
+    command(*asked, "--engine", "ray", "--ray-address", cluster.address, "--out", str(tmp_path / "ray"))
+    command(*asked, "--out", str(tmp_path / "here"))
+    assert len(list((tmp_path / "ray" / "trials").iterdir())) == 2
+    assert_same_trials(tmp_path / "ray" / "trials", tmp_path / "here" / "trials")
+
+
+def test_a_ray_of_its_own_ends_with_the_study(cluster):
+    """The cluster is another one, which goes on."""
+    asked = ["simulate", "rbcs-f/table-1", "--policy", "random", "--rounds", "20", "--seeds", "0-2", "--json"]
+    assert command(*asked, "--engine", "ray", "--workers", "1") == command(*asked)
+
+
 # -------------------------------------------------------------------- the same results
 
 
 def test_trials_on_a_cluster_are_those_of_this_process_bit_by_bit(engine, tmp_path):
-    trials = [*SMALL, Trial("traces/devices", "oort", 0, 10, {"num_clients": "200"})]
     seen = []
-    done = list(run_trials(trials, engine=engine, folder=tmp_path / "ray", progress=seen.append))
-    assert sorted(each.index for each in done) == list(range(5))
-    here = gather(trials, workers=1, folder=tmp_path / "local")
+    done = list(run_trials(SMALL, engine=engine, folder=tmp_path / "ray", progress=seen.append))
+    assert sorted(each.index for each in done) == list(range(4))
+    here = gather(SMALL, workers=1, folder=tmp_path / "local")
     for each in done:
         assert_same_run(each.run, here[each.index])
-    for trial in trials:
-        ours, theirs = (np.load(tmp_path / name / f"{key(trial)}.npz") for name in ("ray", "local"))
-        assert ours.files == theirs.files
-        for name in set(ours.files) - {"decision_s"}:
-            np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
-    assert seen[-1] == 90
+    assert_same_trials(tmp_path / "ray", tmp_path / "local")
+    assert seen[-1] == 80
     assert seen == sorted(seen)
 
 
 def test_training_in_parts_is_the_same_bit_by_bit():
     """Each part is a round."""
-    trial = Trial("rbcs-f/table-1", "rbcs-f:V=5", 0, 4, task=Task())
+    trial = Trial("rbcs-f/table-1", "rbcs-f:V=5", 0, 4, task=Task("digits-logistic"))
     (whole,) = gather([trial], workers=1)
     start, rounds = None, []
     for _ in range(4):
@@ -136,7 +167,7 @@ def test_training_in_parts_is_the_same_bit_by_bit():
 
 def test_what_came_back_before_the_end_of_the_process_that_asked_is_gone_on_from(connected, tmp_path, monkeypatch):
     monkeypatch.setattr(running, "_TELL_S", 0.0)
-    trial = Trial("rbcs-f/table-1", "random", 0, 4, task=Task())
+    trial = Trial("rbcs-f/table-1", "random", 0, 4, task=Task("digits-logistic"))
     engine = RayEngine(part_s=0.0)
 
     def interrupted(rounds):
@@ -238,22 +269,19 @@ def test_a_node_of_another_version_is_refused(engine, monkeypatch):
         gather(SMALL[:1], engine=engine)
 
 
-@pytest.mark.parametrize(
-    ("package", "found"),
-    [
-        ("raise ModuleNotFoundError(\"No module named 'fedroster'\")", "no fedroster that can be imported (No module"),
-        ("__version__ = '0.0.1'", "fedroster 0.0.1; expected"),
-    ],
-)
-def test_a_node_without_this_fedroster_says_so_in_one_line(connected, engine, tmp_path, package, found):
+def test_a_node_without_this_fedroster_says_so_in_one_line(connected, engine, tmp_path):
     (tmp_path / "fedroster").mkdir()
-    (tmp_path / "fedroster" / "__init__.py").write_text(package)
     node = connected.add_node(num_cpus=1, env_vars={"PYTHONPATH": str(tmp_path)})
     try:
-        trials = [Slow("rbcs-f/table-1", "random", seed, 1) for seed in range(9)]
-        with pytest.raises(ConfigurationError, match=f"^node .* of Ray has {re.escape(found)}") as raised:
-            gather(trials, engine=engine)
-        assert "\n" not in str(raised.value)
+        for package, found in (
+            ("raise ModuleNotFoundError(\"No module named 'fedroster'\")", "no fedroster that can be imported (No module"),
+            ("__version__ = '0.0.1'", "fedroster 0.0.1; expected"),
+        ):
+            (tmp_path / "fedroster" / "__init__.py").write_text(package)
+            trials = [Slow("rbcs-f/table-1", "random", seed, 1) for seed in range(6)]
+            with pytest.raises(ConfigurationError, match=f"^node .* of Ray has {re.escape(found)}") as raised:
+                gather(trials, engine=engine)
+            assert "\n" not in str(raised.value)
     finally:
         connected.remove_node(node)
 
@@ -289,46 +317,6 @@ def test_ray_is_not_imported_unless_asked_for():
     code = f"import sys, {modules}; print('ray' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
-
-
-# -------------------------------------------------------------------- from the command line
-
-
-def command(*arguments):
-    done = subprocess.run(
-        [sys.executable, "-m", "fedroster", *arguments], capture_output=True, text=True, timeout=600, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_a_comparison_on_a_cluster_by_its_address_and_again_here(cluster, tmp_path):
-    """Trial by trial the same, but for the times that decisions took."""
-    asked = ["compare", "--scenario", "traces/devices", "--clients", "200", "--task", "none", "--rounds", "20"]
-    asked += ["--seeds", "0-1", "--policy", "oort", "--policy", "random"]
-    command(*asked, "--engine", "ray", "--ray-address", cluster.address, "--out", str(tmp_path / "ray"))
-    command(*asked, "--out", str(tmp_path / "here"))
-    names = {path.name for path in (tmp_path / "ray" / "trials").iterdir()}
-    assert names == {path.name for path in (tmp_path / "here" / "trials").iterdir()}
-    assert len(names) == 4
-    for name in names:
-        ours, theirs = (np.load(tmp_path / place / "trials" / name) for place in ("ray", "here"))
-        assert set(ours.files) == set(theirs.files)
-        for array in set(ours.files) - {"decision_s"}:
-            np.testing.assert_array_equal(ours[array], theirs[array], err_msg=array)
-
-
-def test_a_ray_of_its_own_ends_with_the_study():
-    asked = ["simulate", "rbcs-f/table-1", "--policy", "random", "--rounds", "20", "--seeds", "0-2", "--json"]
-    code = "import ray, fedroster.__main__ as command\ntry: command.main()\nfinally: assert not ray.is_initialized()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, *asked, "--engine", "ray", "--workers", "1"],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=True,
-    )
-    assert done.stdout == command(*asked)
 
 
 @pytest.mark.parametrize(
