@@ -118,9 +118,9 @@ class DivFL(BySignature):
         epsilon: Of "stochastic", in (0, 1).
         weighing: "clusters" for shares, or "samples" as in the authors' code.
 
-    Deviations: (1) signatures are those of a client's last round, the paper's variant without overheads.  (2) Clients
-    that sent no update go first, at random, and updates count alike while one is in a cohort.  (3) Ties are broken at
-    random.  (4) Only available clients are stood for.  (5) The code's stochastic greedy looks at max(m, N/10) of them.
+    Deviations: (1) signatures are those of a client's last round, without overheads: C2.  (2) Clients that sent no
+    update go first, at random, and updates count alike while one is in a cohort.  (3) Ties are broken at random.
+    (4) Only available clients are stood for.  (5) The code's stochastic greedy looks at max(m, N/10) of them.
     """
 
     citation: ClassVar[str] = CITATION

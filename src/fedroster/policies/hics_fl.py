@@ -65,7 +65,7 @@ class HiCSFL(BySignature):
         balance_weight: lambda, of differences of balance beside angles in radians.
 
     Deviations: (1) biases, where the authors' code has weights.  (2) Clients that sent no update go first, at random,
-    where the paper has all in turn.  (3) The code clusters otherwise where H varies by 0.1 or more.
+    where the paper has all in turn.  (3) The code draws otherwise where H has a variance of 0.1 or more: C1.
     """
 
     citation: ClassVar[str] = CITATION
