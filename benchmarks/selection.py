@@ -17,7 +17,7 @@ from benchmarks.timing import interleaved
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
 from fedroster.core.state import pack
 from fedroster.estimation.ridge import lower_bounds
-from fedroster.lab.verdicts.reproduce import Order, Output, reproduce
+from fedroster.lab.verdicts.reproduce import Order, reproduce
 from fedroster.networks.flat import FlatNetwork
 from fedroster.policies.rbcs_f import RBCSF, RBCSFState
 from fedroster.simulation import simulate
@@ -147,7 +147,7 @@ def figures() -> Row:
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
         order = Order("rbcs-f", range(10), figures=["2", "3", "4"], rounds=500)
-        reproduce(order, Path(folder), command="", output=Output(pages=False, tables=True))
+        reproduce(order, Path(folder), command="", pages=False, tables=True)
         elapsed = time.perf_counter() - start
     what = "Figures 2-4, 7 policies, 10 seeds, 500 rounds, 40 clients, data only"
     return Row(what, elapsed, "s", "figures")

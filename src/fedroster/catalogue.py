@@ -408,10 +408,10 @@ def policy_of_label(label: str) -> AnyPolicy:
             else ast.literal_eval(each.value)
             for each in node.keywords
         }
-        made: Any = next((entry.make for entry in policies().values() if entry.make.__name__ == name), None)
-        if made is None:
-            raise UnknownNameError.of("policy class", name, [entry.make.__name__ for entry in policies().values()])
-        policy: AnyPolicy = made(**given)
+        known = {entry.make.__name__: entry.make for entry in [*policies().values()][::-1]}
+        if name not in known:
+            raise UnknownNameError.of("policy class", name, known)
+        policy: AnyPolicy = known[name](**given)
         return policy
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
         if isinstance(error, FedrosterError):

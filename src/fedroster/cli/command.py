@@ -61,11 +61,7 @@ def command(name: str | None = None, *, group: typer.Typer = app) -> Callable[[F
     """Make a function a command of the program.
 
     A parameter whose type is a dataclass stands for the options that are the dataclass's fields.  Errors become one
-    line on stderr and an exit code.
-
-    Args:
-        name: Name of the command; that of the function if None.
-        group: Program or group of commands that it belongs to.
+    line on stderr and an exit code.  The command is called as the function is, if no name is given.
     """
 
     def register(function: F) -> F:

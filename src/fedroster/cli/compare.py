@@ -20,14 +20,7 @@ from fedroster.cli.options import (
     read_seeds,
     this_command,
 )
-from fedroster.cli.terminal import (
-    interrupted,
-    kept_runs,
-    print_json,
-    print_summary,
-    progress,
-    remark,
-)
+from fedroster.cli.terminal import kept_runs, print_json, print_summary, progress, remark
 from fedroster.core.errors import ConfigurationError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -128,15 +121,14 @@ def compare(
     if again:
         if asked != Wanted():
             raise ConfigurationError("--again draws the tables of --out; expected no policies, scenarios or measures")
-        from fedroster.lab.compare.overview import render
+        from fedroster.lab.compare.run import render
 
         render(folder)
         remark(f"report: {folder / 'report.html'}")
         return
     from fedroster.catalogue import DEFAULT_SCENARIO, parse_settings
-    from fedroster.lab.compare.line_up import ALL, Asked, line_ups
-    from fedroster.lab.compare.overview import compare_all
-    from fedroster.lab.compare.run import held, play
+    from fedroster.lab.compare.line_up import Asked, line_ups
+    from fedroster.lab.compare.run import compare_all
     from fedroster.lab.task import Task
     from fedroster.lab.training.tasks import TASKS
 
@@ -144,19 +136,14 @@ def compare(
     name = asked.task.casefold()
     if name != "none" and name not in TASKS:  # known before PyTorch is loaded
         raise UnknownNameError.of("task", asked.task, [*TASKS, "none"])
-    how: dict[str, Any] = {
-        "coupling": asked.coupling,
-        "memory": asked.memory,
-        "free_places": asked.free_places,
-    }
-    how |= {"epochs": asked.epochs, "samples_per_client": asked.samples}
+    how: dict[str, Any] = {name: getattr(asked, name) for name in ("coupling", "memory", "free_places", "epochs")}
+    how["samples_per_client"] = asked.samples
     if name == "none" and any(how.values()):
         raise ConfigurationError(
             "--epochs, --samples, --coupling, --memory and --free-places are about training; expected a --task"
         )
-    wanted = asked.scenario or [DEFAULT_SCENARIO]
     plans = line_ups(
-        wanted,
+        asked.scenario or [DEFAULT_SCENARIO],
         Asked(
             policies=asked.policies(),
             seeds=read_seeds(asked.seeds),
@@ -169,21 +156,13 @@ def compare(
             command=this_command(),
         ),
     )
-    is_one = len(wanted) == 1 and wanted != [ALL]
-    for each in plans:
-        each.check()
     where: Where = {"workers": workplace.workers, "engine": workplace.open(), "conditions": training.conditions()}
     what = "simulating" if name == "none" else "training"
-    with interrupted(lambda: kept_runs(folder)), progress(what) as advance:
-        if is_one:
-            with held(folder):
-                found = [play(plans[0], folder, progress=advance, **where)]
-                found[0].report(folder)
-        else:
-            found = compare_all(plans, folder, progress=advance, **where)
+    with progress(what, kept=lambda: kept_runs(folder)) as advance:
+        found = compare_all(plans, folder, progress=advance, **where)
     if as_json:
         rows = [
-            ({} if is_one else {"scenario": one.settings.scenario}) | row
+            ({"scenario": one.settings.scenario} if len(found) > 1 else {}) | row
             for one in found
             for row in one.summary().to_dicts()
         ]

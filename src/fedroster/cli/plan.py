@@ -116,14 +116,9 @@ def plan(
     if out is not None:
         _draw(found, wish, out)
     if as_json:
-        rows = [("logged", found.logged), *(("tried", each) for each in found.tried)]
-        print_json(
-            [
-                {"kind": kind} | dataclasses.asdict(each) | {"is_met": each.is_met}
-                for kind, each in rows
-                if each is not None
-            ]
-        )
+        logged = [] if found.logged is None else [("logged", found.logged)]
+        rows = [*logged, *(("tried", each) for each in found.tried)]
+        print_json([{"kind": kind} | dataclasses.asdict(each) | {"is_met": each.is_met} for kind, each in rows])
     else:
         sys.stdout.write(plain(sentence(found)) + "\n\n")
         _print(found, wish)
@@ -179,7 +174,7 @@ def _print(found: Plan, wish: Wish) -> None:
 def _dry_run(history: History, rules: dict[str, Any], policies: list[str] | None, *, as_json: bool) -> None:
     """Say what rules do to a log."""
     from fedroster.catalogue import make_policy, policy_of_label
-    from fedroster.lab.replay.dry_run import dry_run
+    from fedroster.lab.replay.estimates import dry_run
     from fedroster.rules.rules import Rules
 
     own = history.policy
@@ -189,7 +184,7 @@ def _dry_run(history: History, rules: dict[str, Any], policies: list[str] | None
         remark(said)
     found = dry_run(history, policy, rules)
     if as_json:
-        print_json([dataclasses.asdict(each) for each in found])
+        print_json(found)
         return
     columns = ["under", "mean\nround, s", "changed by", "not\nbegun", "lowest\nrate", "longest\nwait"]
     cells = [

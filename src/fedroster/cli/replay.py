@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Annotated
 
@@ -36,7 +35,7 @@ def replay(
     say_when_compiling()
     found = replay(log, policies)
     if as_json:
-        print_json([dataclasses.asdict(one) for one in found])
+        print_json(found)
         return
     told = [
         (

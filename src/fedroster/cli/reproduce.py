@@ -10,7 +10,7 @@ import typer
 
 from fedroster.cli.command import command
 from fedroster.cli.options import SeedsOption, SetOption, Training, Workplace, check_folder, read_seeds, this_command
-from fedroster.cli.terminal import interrupted, kept_runs, print_table, progress, remark
+from fedroster.cli.terminal import kept_runs, print_table, progress, remark
 from fedroster.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def reproduce(
 ) -> None:
     """Make a paper's figures again, with intervals, and judge its claims."""
     from fedroster.catalogue import parse_settings
-    from fedroster.lab.verdicts.reproduce import Order, Output
+    from fedroster.lab.verdicts.reproduce import Order
     from fedroster.lab.verdicts.reproduce import reproduce as make
 
     if training_seeds is not None and scale is None:
@@ -63,12 +63,15 @@ def reproduce(
     training_numbers = None if training_seeds is None else read_seeds(training_seeds)
     changed = parse_settings(set_ or [])
     engine, conditions = workplace.open(), training.conditions()
-    with interrupted(lambda: kept_runs(target)), progress("training" if scale else "simulating") as advance:
+    what = "training" if scale else "simulating"
+    with progress(what, kept=lambda: kept_runs(target)) as advance:
         verdicts = make(
             Order(paper, numbers, figure or (), rounds, scale, training_numbers, changed, policy or ()),
             target,
             command=this_command(),
-            output=Output(pages=not data_only, tables=tables or data_only, width=width),
+            pages=not data_only,
+            tables=tables or data_only,
+            width=width,
             workers=workplace.workers,
             engine=engine,
             conditions=conditions,

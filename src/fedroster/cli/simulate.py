@@ -9,7 +9,7 @@ import typer
 
 from fedroster.cli.command import command
 from fedroster.cli.options import JsonOption, SeedsOption, SetOption, Workplace, complete, read_seeds
-from fedroster.cli.terminal import interrupted, print_json, print_summary, progress
+from fedroster.cli.terminal import print_json, print_summary, progress
 from fedroster.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -47,10 +47,7 @@ def simulate(
     if record is not None and workplace.engine == "ray":
         raise ConfigurationError("--record keeps logs on this machine; expected --engine local with it")
     numbers, settings = read_seeds(seeds), parse_settings(set_ or [])
-    with (
-        interrupted(lambda: "simulate keeps no runs; run the same command to start again"),
-        progress("simulating") as advance,
-    ):
+    with progress("simulating", kept=lambda: "simulate keeps no runs; run the same command to start again") as advance:
         found = simulate_many(
             policy or (),
             scenario,

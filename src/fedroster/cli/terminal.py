@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import sys
@@ -61,6 +62,8 @@ def print_json(content: object) -> None:
 
 
 def _finite(content: Any) -> Any:
+    if dataclasses.is_dataclass(content) and not isinstance(content, type):
+        content = dataclasses.asdict(content)
     if isinstance(content, Mapping):
         return {name: _finite(value) for name, value in content.items()}
     if isinstance(content, list | tuple):
@@ -77,15 +80,9 @@ def print_table(
     whole: Sequence[str] = (),
     padding: tuple[int, int, int, int] = (0, 1, 0, 1),
 ) -> None:
-    """Print a table.
+    """Print a table; what looks like markup in a text is printed as it is.
 
-    Args:
-        columns: Headings.
-        rows: Cells; what looks like markup in a text is printed as it is.
-        title: Title.
-        right: Columns that are numbers.
-        whole: Columns whose cells are never broken into lines.
-        padding: Spaces above, right of, below and left of a cell.
+    Columns of numbers stand ``right``; cells of those that are ``whole`` are never broken into lines.
     """
     from rich.table import Table
     from rich.text import Text
@@ -104,10 +101,7 @@ def print_table(
 
 
 def print_summary(found: Comparison, measures: Sequence[Measure]) -> None:
-    """Print means with their intervals, and what the columns mean.
-
-    Columns that a narrow terminal has no room for come in a further table below: nothing is cut.
-    """
+    """Print means with their intervals, in further tables where the terminal is narrow, and what the columns mean."""
     from rich.text import Text
 
     from fedroster.lab.compare.tables import summary_table
@@ -155,10 +149,13 @@ def say_when_compiling() -> None:
 
 
 @contextmanager
-def progress(what: str, *, of_bytes: bool = False) -> Iterator[Callable[..., None]]:
+def progress(
+    what: str, *, of_bytes: bool = False, kept: Callable[[], str] | None = None
+) -> Iterator[Callable[..., None]]:
     """A bar on stderr, of runs or of bytes, which appears with the first progress.
 
-    What is yielded takes what is done, the total where it is known, and what is done now, in words.
+    What is yielded takes what is done, the total where it is known, and what is done now, in words.  If the user
+    interrupts what happens inside, ``kept`` says what is kept.
     """
     from rich import progress as bars
 
@@ -182,20 +179,13 @@ def progress(what: str, *, of_bytes: bool = False) -> Iterator[Callable[..., Non
 
     try:
         yield advance
+    except (KeyboardInterrupt, SystemError) as error:
+        if kept is None or not was_interrupted(error):
+            raise
+        raise KeyboardInterrupt(kept()) from None
     finally:
         if bar.live.is_started:
             bar.stop()
-
-
-@contextmanager
-def interrupted(words: Callable[[], str]) -> Iterator[None]:
-    """If the user interrupts what happens inside, say what is kept: what ``words`` then returns."""
-    try:
-        yield
-    except (KeyboardInterrupt, SystemError) as error:
-        if was_interrupted(error):
-            raise KeyboardInterrupt(words()) from None
-        raise
 
 
 def was_interrupted(error: BaseException) -> bool:

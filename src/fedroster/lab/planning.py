@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,7 +15,7 @@ from fedroster.errors import ConfigurationError, InfeasibleError, InvalidInputEr
 from fedroster.lab.replay.history import History
 from fedroster.lab.replay.modelled import Fit
 from fedroster.lab.replay.playing import Exchanges, Late, PlayedRound, RoundEnd, RoundStart, play
-from fedroster.lab.statistics import Interval, prediction_interval
+from fedroster.lab.statistics import Interval, prediction_interval, spread_of_one_more
 from fedroster.parts import Parameters, Positive, Share, check_integer, check_number
 from fedroster.types import AnyEnvironment, FloatArray, IntArray, Selection, Status, Streams
 
@@ -86,7 +85,6 @@ class Tried:
     """What came of a setting; means over trials, with 90 % intervals for one run.
 
     Attributes:
-        setting: The setting.
         least_share: Least share of the rounds of its membership in which a client's update was used; ends of intervals
             are NaN for a single trial.
         round_s: Length that the wished share of the rounds stayed under, seconds.
@@ -94,7 +92,6 @@ class Tried:
         updates: Updates that a round used.
         wasted: Share of the chosen clients whose update was not used.
         met: Trials in which the wish was met.
-        num_seeds: Trials that were played.
         chance: Probability that a further run meets it, by Student's t; NaN where nothing was confirmed.
     """
 
@@ -155,23 +152,19 @@ class ScenarioWorld:
     def __init__(
         self, name: str, settings: dict[str, str], *, rounds: int, rules: Mapping[str, Any] | None = None
     ) -> None:
-        """Make it, with rules as a table.
-
-        Raises:
-            ConfigurationError: If it has edge servers, or its cohorts have one size only.
-        """
+        """Make it, with rules as a table; ConfigurationError if it has edge servers, or cohorts of one size only."""
         check_integer("rounds", rounds, least=10)
         self._environment: AnyEnvironment = make_scenario(name, settings)
         self._rounds, self._rules = rounds, rules or {}
         spec = self._environment.spec
-        if spec.num_servers != 1 or not any(f.name == "cohort_size" for f in dataclasses.fields(self._environment)):  # type: ignore[arg-type]
+        if spec.num_servers != 1 or not any(f.name == "cohort_size" for f in fields(self._environment)):  # type: ignore[arg-type]
             raise ConfigurationError(f"{name} has edge servers; expected a scenario with one server, or a log")
         self.num_clients, self.cohort_size = spec.num_clients, spec.cohort_size
 
     def play(self, policy: str, spare: int, seed: int, ending: RoundEnd) -> list[PlayedRound]:
         """Play a policy."""
         size = self.cohort_size + spare
-        environment: Any = dataclasses.replace(self._environment, cohort_size=size)  # type: ignore[type-var]
+        environment: Any = replace(self._environment, cohort_size=size)  # type: ignore[type-var]
         world = _Unfolded(environment, self._rounds, self._rules, seed)
         return play(make_policy(policy), world, cohort_size=size, options={}, seed=seed, ending=ending)
 
@@ -220,12 +213,7 @@ class LogWorld:
     """
 
     def __init__(self, history: History, *, num_worlds: int, rules: Mapping[str, Any] | None = None) -> None:
-        """Fit worlds.
-
-        Args:
-            history: The log.
-            num_worlds: Worlds that can be asked for, by the numbers from 0 on, >= 2.
-            rules: Rules in place of the log's, as a table; None for the log's own.
+        """Fit so many worlds, >= 2, that are asked for by the numbers from 0 on; rules, if any, replace the log's.
 
         Raises:
             InvalidInputError: If a replay of the log is refused: it has several servers, too few times, or others than
@@ -248,7 +236,7 @@ class LogWorld:
 
     def play(self, policy: str, spare: int, seed: int, ending: RoundEnd) -> list[PlayedRound]:
         """Play a policy in the world of that number."""
-        ending = dataclasses.replace(ending, tells_length=self.fit.tells_length)
+        ending = replace(ending, tells_length=self.fit.tells_length)
         rounds = self.fit.play(make_policy(policy), seed, spare=spare, ending=ending, rules=self._rules)
         self.fit.check_reach([rounds])
         return rounds
@@ -263,13 +251,7 @@ World: TypeAlias = ScenarioWorld | LogWorld
 
 
 def settings_for(world: World, wish: Wish, median_s: float) -> list[Setting]:
-    """What is tried: policies with shares from the wished one on, with and without spare places and a deadline.
-
-    Args:
-        world: Where.
-        wish: What is wanted.
-        median_s: Median exchange time, seconds.
-    """
+    """What is tried: policies with shares from the wished one on, with and without spare places and a deadline."""
     found = []
     longest_s = wish.rounds_under_s - world.overhead_s
     for spare in dict.fromkeys(math.ceil(share * world.cohort_size) for share in _SPARE_SHARES):
@@ -362,7 +344,7 @@ def _confirmed(world: World, wish: Wish, setting: Setting, seeds: Sequence[int],
     misses = _tail(-table[:, 0], -wish.every_client, 0.0)
     if not table[:, 1].max() <= setting.deadline_s + world.overhead_s <= wish.rounds_under_s * _ROUNDING:
         misses += _tail(np.log(table[:, 1]), math.log(wish.rounds_under_s), world.doubt)
-    return dataclasses.replace(judged(world, wish, setting, runs), chance=1.0 - min(misses, 1.0))
+    return replace(judged(world, wish, setting, runs), chance=1.0 - min(misses, 1.0))
 
 
 def _tail(values: FloatArray, limit: float, known: float) -> float:
@@ -371,7 +353,7 @@ def _tail(values: FloatArray, limit: float, known: float) -> float:
 
     if values.shape[0] < 2 or not np.isfinite(values).all():
         return math.nan
-    spread = math.hypot(float(values.std(ddof=1)) * math.sqrt(1.0 + 1.0 / values.shape[0]), known)
+    spread = spread_of_one_more(values, known)
     beyond = float(values.mean()) - limit
     if spread < 1e-12:
         return float(beyond > 1e-12)

@@ -11,6 +11,9 @@ import numpy as np
 
 from fedroster.types import FloatArray
 
+Sample: TypeAlias = Sequence[float] | FloatArray
+"""One number for each seed, shape (seeds,)."""
+
 LEVEL = 0.05
 """Probability of even one wrong decision among all tests that are read together."""
 
@@ -30,27 +33,26 @@ class Interval:
     high: float
 
 
-def mean_interval(values: Sequence[float] | FloatArray, *, confidence: float = 0.95) -> Interval:
+def mean_interval(values: Sample, *, confidence: float = 0.95) -> Interval:
     """Student's t interval of a mean over seeds; a single value has an interval without width."""
     return Interval(*map(float, band(np.asarray(values, np.float64), confidence=confidence)))
 
 
-def prediction_interval(
-    values: Sequence[float] | FloatArray, *, confidence: float = 0.9, known: float = 0.0
-) -> tuple[float, float]:
-    """Where one more value like these lies: Student's t.  NaN for fewer than two values.
+def prediction_interval(values: Sample, *, confidence: float = 0.9, known: float = 0.0) -> tuple[float, float]:
+    """Where one more value like these independent ones lies: Student's t.  NaN for fewer than two values.
 
-    Args:
-        values: Independent values.
-        confidence: Coverage, in (0, 1).
-        known: Standard deviation that all values have in common and their scatter does not show, >= 0.
+    ``known`` is a standard deviation that all have in common and their scatter does not show, >= 0.
     """
     x = np.asarray(values, np.float64)
     if x.shape[0] < 2:
         return math.nan, math.nan
-    spread = math.hypot(float(x.std(ddof=1)) * math.sqrt(1.0 + 1.0 / x.shape[0]), known)
-    half = _quantile(x.shape[0] - 1, confidence) * spread
+    half = _quantile(x.shape[0] - 1, confidence) * spread_of_one_more(x, known)
     return float(x.mean()) - half, float(x.mean()) + half
+
+
+def spread_of_one_more(x: FloatArray, known: float = 0.0) -> float:
+    """How far one more value scatters about the mean of these, at least two: :func:`prediction_interval` has both."""
+    return math.hypot(float(x.std(ddof=1)) * math.sqrt(1.0 + 1.0 / x.shape[0]), known)
 
 
 def _quantile(freedom: int, confidence: float) -> float:
@@ -77,14 +79,14 @@ def band(values: FloatArray, *, confidence: float = 0.95) -> tuple[FloatArray, F
     return mean, mean - half, mean + half
 
 
-def median_interval(values: Sequence[float] | FloatArray, *, confidence: float = 0.95) -> Interval:
+def median_interval(values: Sample, *, confidence: float = 0.95) -> Interval:
     """Median over seeds, with the interval that the sign test leaves; ends may be infinite, NaN counts as 0."""
-    x = np.nan_to_num(np.asarray(values, np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf)
+    x = _ties_at_zero(np.asarray(values, np.float64))
     level = (1.0 - confidence) / 2.0
     return Interval(float(np.median(x)), _sign_end(x, level), -_sign_end(-x, level))
 
 
-def interval_of(values: Sequence[float] | FloatArray) -> Interval:
+def interval_of(values: Sample) -> Interval:
     """The mean's interval, or the median's where a value is infinite or NaN: a run that did not get there."""
     return mean_interval(values) if np.isfinite(values).all() else median_interval(values)
 
@@ -120,7 +122,7 @@ def pareto_front(points: Points, *, more_x: bool = False, aided: Collection[str]
 Test: TypeAlias = Literal["t", "sign"]
 
 
-def which_test(values: Sequence[float] | FloatArray) -> Test:
+def which_test(values: Sample) -> Test:
     """Which test differences get; the same for the differences less any constant.
 
     Student's t is for five values or more that are finite and hardly ever equal.  Fewer, coarse ones, ones without
@@ -138,7 +140,7 @@ def _is_fine(x: FloatArray) -> bool:
     return bool(distinct >= 0.75 * x.shape[0] and distinct > 1)
 
 
-def one_sided_p(values: Sequence[float] | FloatArray) -> float:
+def one_sided_p(values: Sample) -> float:
     r"""P-value of "these paired differences are not above zero", by the test that :func:`which_test` names.
 
     Student's t tests the mean.  Hall's transformation of t for skewed differences (1992, "On the removal of skewness by
@@ -174,7 +176,7 @@ def _t_tail(x: FloatArray, at: float) -> float:
 _HIDDEN_SKEWNESS = 0.4
 
 
-def effect_interval(values: Sequence[float] | FloatArray, low_level: float, high_level: float) -> Interval:
+def effect_interval(values: Sample, low_level: float, high_level: float) -> Interval:
     """The effects that the tests of :func:`one_sided_p` do not reject, around the mean; around the median if coarse.
 
     The lower end is above zero exactly where the p-value of the values is at most ``low_level``, the upper end below
@@ -210,10 +212,14 @@ def _sign_end(x: FloatArray, level: float) -> float:
 
     count = x.shape[0]
     below = int(np.count_nonzero(bdtr(np.arange(count), count, 0.5) <= level))
-    return float(np.sort(np.nan_to_num(x, posinf=np.inf, neginf=-np.inf))[below - 1]) if below else -math.inf
+    return float(np.sort(_ties_at_zero(x))[below - 1]) if below else -math.inf
 
 
-def seeds_needed(values: Sequence[float] | FloatArray, level: float) -> float:
+def _ties_at_zero(x: FloatArray) -> FloatArray:
+    return np.where(np.isnan(x), 0.0, x)
+
+
+def seeds_needed(values: Sample, level: float) -> float:
     """About how many seeds find an effect as large as this one at a level, four times of five.
 
     Infinite where the effect does not point upwards.  A normal approximation, with Guenther's correction for t.

@@ -44,13 +44,8 @@ def check_policy(
     if servers is None:
         servers = getattr(policy, "needs_limits", False)
     kind = HierarchicalPolicyContract if servers else PolicyContract
-
-    class Checked(kind):  # type: ignore[misc, valid-type]
-        def policy(self) -> AnyPolicy:
-            return policy
-
-    Checked.deterministic, Checked.equivariant = deterministic, equivariant
-    _run(Checked(), type(policy))
+    declared = {"policy": lambda _: policy, "deterministic": deterministic, "equivariant": equivariant}
+    _run(type("Checked", (kind,), declared)(), type(policy))
 
 
 def check_environment(environment: AnyEnvironment, *, exogenous: Exogenous | None = None) -> None:
@@ -63,15 +58,10 @@ def check_environment(environment: AnyEnvironment, *, exogenous: Exogenous | Non
     Raises:
         AssertionError: If it breaks the contract; names every test that failed, and why.
     """
-
-    class Checked(EnvironmentContract):
-        def environment(self) -> AnyEnvironment:
-            return environment
-
-        def exogenous(self, context: RoundContext, outcome: Outcome) -> Mapping[str, NDArray[Any]]:
-            return super().exogenous(context, outcome) if exogenous is None else exogenous(context, outcome)
-
-    _run(Checked(), type(environment))
+    declared: dict[str, Any] = {"environment": lambda _: environment}
+    if exogenous is not None:
+        declared["exogenous"] = staticmethod(exogenous)
+    _run(type("Checked", (EnvironmentContract,), declared)(), type(environment))
 
 
 def _run(contract: object, kind: type) -> None:

@@ -16,7 +16,7 @@ from fedroster.core.errors import ConfigurationError, InvalidInputError, PausedE
 from fedroster.core.sources import code
 from fedroster.lab.compare import result
 from fedroster.lab.compare.line_up import Asked, line_up, line_ups, scenarios_of
-from fedroster.lab.compare.overview import compare_all, folder_of, render
+from fedroster.lab.compare.run import compare_all, folder_of, render
 from fedroster.lab.pages.report import Picture
 from fedroster.lab.trials.store import read_json, write_json
 from fedroster.lab.trials.trial import Conditions, Trial
@@ -153,7 +153,7 @@ def test_it_stops_when_the_time_is_up_and_goes_on(tmp_path, monkeypatch):
     with pytest.raises(PausedError, match="0 of 12 runs in rbcs-f/table-1 are done"):
         study(tmp_path, conditions=Conditions(stop_at=0.0))
     assert ran == []
-    study(tmp_path, scenarios=SCENARIOS[:1])
+    study(tmp_path / folder_of(SCENARIOS[0]), scenarios=SCENARIOS[:1])
     with pytest.raises(PausedError, match="0 of 9 runs in cocs/mnist are done"):
         study(tmp_path, conditions=Conditions(stop_at=0.0))
     counts = []
@@ -179,7 +179,7 @@ def test_a_comparison_does_not_take_the_folder_of_others(made, tmp_path):
     shutil.copytree(made[0], folder)
     before = contents(folder)
     with pytest.raises(ConfigurationError, match="holds something else than comparisons in these scenarios"):
-        study(folder, scenarios=SCENARIOS[:1], rounds=8)
+        study(folder, scenarios=(SCENARIOS[0], "cocs/cifar-10"), rounds=8)
     with pytest.raises(ConfigurationError, match="holds comparisons in several scenarios"):
         compare(["random"], rounds=8, folder=folder)
     assert contents(folder) == before

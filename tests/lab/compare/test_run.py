@@ -17,8 +17,8 @@ from fedroster import cli
 from fedroster.catalogue import find_scenario, policies
 from fedroster.core.errors import ConfigurationError, InfeasibleError, InUseError, InvalidInputError, UnknownNameError
 from fedroster.core.sources import code
-from fedroster.lab.compare import overview
 from fedroster.lab.compare import result as module
+from fedroster.lab.compare import run as runs_of_policies
 from fedroster.lab.compare.run import compare
 from fedroster.lab.compare.tables import LAST, Settings, read_settings
 from fedroster.lab.compare.tables import summary_table as shown_summary
@@ -103,7 +103,7 @@ def fill(folder, *, settings=SETTINGS, planted=PLANTED):
 
 
 def render(folder):
-    overview.render(folder)
+    runs_of_policies.render(folder)
     return module.Comparison.read(folder).summary()
 
 

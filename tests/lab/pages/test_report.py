@@ -103,8 +103,7 @@ def report(word="text"):
             Section("nothing"),
         ],
         command=f"fedroster reproduce {word}",
-        settings={"rounds": 500, f"name {word}": f"value {word}"},
-        version=f"0.1 {word}",
+        settings={"rounds": 500, f"name {word}": f"value {word}", "fedroster": f"0.1 {word}"},
     )
 
 

@@ -10,7 +10,7 @@ from fedroster.lab.pages.charts import data_of
 from fedroster.lab.papers.partial_pooling import PAPER
 from fedroster.lab.papers.partial_pooling import figures as study
 from fedroster.lab.verdicts.claims_page import counted, numbers_table
-from fedroster.lab.verdicts.reproduce import Order, Output, reproduce
+from fedroster.lab.verdicts.reproduce import Order, reproduce
 from fedroster.lab.verdicts.verdicts import judge
 from runs import planted_run
 
@@ -137,7 +137,7 @@ def test_the_large_networks_are_large():
 def test_a_small_run_of_each_kind(tmp_path):
     wanted = ["rates", "training-mnist"]
     order = Order("partial-pooling", [0, 1], wanted, rounds=10, scale="smoke")
-    made = reproduce(order, tmp_path, command="", output=Output(tables=True), workers=1)
+    made = reproduce(order, tmp_path, command="", tables=True, workers=1)
     assert all(verdict.claim.ours for verdict in made)
     page = (tmp_path / "index.md").read_text()
     assert f"All {len(made)} claims are ours: {counted(made)}." in page

@@ -19,7 +19,7 @@ from fedroster.core.problem import Selection, Status
 from fedroster.core.protocols import Stateless
 from fedroster.lab.replay import MEASURES, replay
 from fedroster.lab.replay.answers import Leaves, looks, read_pace
-from fedroster.lab.replay.dry_run import dry_run
+from fedroster.lab.replay.estimates import dry_run
 from fedroster.lab.replay.history import History, read_history
 from fedroster.lab.replay.modelled import Drawn, Fit
 from fedroster.lab.replay.playing import BARE

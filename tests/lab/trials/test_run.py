@@ -22,7 +22,7 @@ from fedroster.lab.trials import processes
 from fedroster.lab.trials import run as running
 from fedroster.lab.trials.run import finish, gather, key, provenance, run_trials
 from fedroster.lab.trials.trial import ALONE, Trial
-from fedroster.lab.verdicts.reproduce import Order, Output, reproduce
+from fedroster.lab.verdicts.reproduce import Order, reproduce
 from lab.trials import waiting
 from runs import assert_same_run
 
@@ -273,9 +273,7 @@ def test_studies_run_where_they_are_told(tmp_path):
     gather(TRIALS, engine=spy)
     assert spy.asked == TRIALS
     spy = Spy()
-    reproduce(
-        Order("rbcs-f", (0, 1), ["2"], 20), tmp_path / "paper", command="", engine=spy, output=Output(pages=False)
-    )
+    reproduce(Order("rbcs-f", (0, 1), ["2"], 20), tmp_path / "paper", command="", engine=spy, pages=False)
     assert {trial.seed for trial in spy.asked} == {0, 1}
 
 

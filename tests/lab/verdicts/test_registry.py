@@ -12,7 +12,7 @@ from fedroster.lab.trials.store import read_json
 from fedroster.lab.verdicts import registry
 from fedroster.lab.verdicts.paper import find_paper, papers
 from fedroster.lab.verdicts.registry import Registered, planned, registered
-from fedroster.lab.verdicts.reproduce import Order, Output, reproduce
+from fedroster.lab.verdicts.reproduce import Order, reproduce
 
 
 @pytest.mark.parametrize("paper", papers())
@@ -26,7 +26,7 @@ def test_every_claim_is_registered_as_it_is_tested(paper):
 
 def small(folder, **changes):
     order = Order("rbcs-f", [0, 1], ["4"], 20)
-    return reproduce(dataclasses.replace(order, **changes), folder, command="", output=Output(pages=True), workers=1)
+    return reproduce(dataclasses.replace(order, **changes), folder, command="", workers=1)
 
 
 @pytest.fixture

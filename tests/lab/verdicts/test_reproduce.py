@@ -14,17 +14,17 @@ from fedroster.lab.trials.store import read_json, read_table
 from fedroster.lab.trials.trial import Trial
 from fedroster.lab.verdicts.claims_page import counted
 from fedroster.lab.verdicts.paper import find_paper
-from fedroster.lab.verdicts.reproduce import Order, Output, reproduce
+from fedroster.lab.verdicts.reproduce import Order, reproduce
 
 
 def run(folder, **changes):
     order = {"figures": ["2"], "seeds": [0, 1], "rounds": 20}
-    how = {"output": Output(tables=True), "progress": None}
+    how = {"pages": True, "tables": True, "progress": None}
     how |= {name: changes.pop(name) for name in list(changes) if name in how}
     return reproduce(Order("rbcs-f", **order | changes), folder, command="fedroster", workers=1, **how)
 
 
-TABLES = Output(pages=False, tables=True)
+TABLES = {"pages": False, "tables": True}
 
 
 def test_the_same_call_makes_the_same_files(tmp_path):
@@ -39,14 +39,14 @@ def test_the_same_call_makes_the_same_files(tmp_path):
 
 def test_progress_counts_every_run(tmp_path):
     seen = []
-    run(tmp_path, figures=["regret"], output=TABLES, progress=seen.append)
+    run(tmp_path, figures=["regret"], **TABLES, progress=seen.append)
     runs = 6  # two seeds of each of three policies
     assert {number / runs for number in range(runs + 1)} <= set(seen)  # and now and then within a run
     assert seen == sorted(seen)
 
 
 def test_a_figure_is_the_mean_over_its_seeds(tmp_path):
-    run(tmp_path, figures=["3"], seeds=[0, 1, 2], output=TABLES)
+    run(tmp_path, figures=["3"], seeds=[0, 1, 2], **TABLES)
     data = read_table(tmp_path / "figure-3.csv")
     assert set(data["label"]) == set(rbcs_f.LABELS.values())
     runs = [Trial("rbcs-f/table-1", "random", seed, 20).run().round_time_s.cumsum() for seed in (0, 1, 2)]
@@ -56,7 +56,7 @@ def test_a_figure_is_the_mean_over_its_seeds(tmp_path):
 
 
 def test_every_figure_has_a_title_and_every_claim_a_name_of_its_own(tmp_path):
-    made = run(tmp_path, figures=[], output=TABLES)
+    made = run(tmp_path, figures=[], **TABLES)
     names = [verdict.claim.name for verdict in made]
     assert len(names) == len(set(names)) == read_table(tmp_path / "claims.csv").height
     assert len(names) >= 12

@@ -26,8 +26,7 @@ TEST_NOTE = (
     "difference is decided. Differences are ratios of times and updates, and percentage points of shares."
 )
 
-TESTED = ("difference", "difference_low", "difference_high", "p_holm", "verdict")
-COLUMNS = ("against", "policy", "measure", *TESTED)
+COLUMNS = ("against", "policy", "measure", "difference", "difference_low", "difference_high", "p_holm", "verdict")
 """Of a table of tests."""
 
 _NEAR_ONE = 0.02  # ratios as near as this to 1 are shown with a digit more
@@ -100,7 +99,8 @@ def _claim(measure: Measure, mine: FloatArray, theirs: FloatArray) -> Claim | No
         return None
     gap, matters = mine - theirs if not measure.is_ratio else mine, POINT / 100.0
     if measure.is_ratio:
-        if not ((mine > 0.0) & (theirs > 0.0)).all() or not (np.isfinite(mine) | np.isfinite(theirs)).any():
+        sooner = np.minimum(mine, theirs)
+        if (sooner <= 0.0).any() or np.isinf(sooner).all():
             return None
         # Ratios are averaged as logarithms: twice and half as much cancel.
         with np.errstate(divide="ignore", invalid="ignore"):

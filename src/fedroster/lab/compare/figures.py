@@ -42,7 +42,7 @@ def figures_of(runs: Mapping[str, Runs], values: Values, settings: Settings) -> 
     """All figures of a comparison, by the name of their file."""
     figures = dict([_pareto(values, settings, settings.front_measure)])
     if settings.task is not None:
-        if sum(bool(np.isfinite(own["time_to_target_s"]).all()) for own in values.values()) > 1:
+        if len(points_of(values, TIME_TO_TARGET)) > 1:
             figures |= [_pareto(values, settings, TIME_TO_TARGET)]
         curves = {text: _course(100.0 * own.accuracy) for text, own in runs.items()}
         means = np.concatenate([curve.mean for curve in curves.values()])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -17,13 +19,13 @@ from fedroster.catalogue import (
     policy_text,
     scenario_text,
 )
-from fedroster.errors import ConfigurationError, InfeasibleError
+from fedroster.errors import ConfigurationError, FedrosterError, InfeasibleError
 from fedroster.lab.compare.contrasts import focus_of
 from fedroster.lab.compare.tables import Settings, named
 from fedroster.lab.task import Task
 from fedroster.lab.trials.trial import DEFAULT_RATE
-from fedroster.lab.verdicts.rehearsal import rehearse, why_not
 from fedroster.parts import check_integer, check_number
+from fedroster.simulation import simulate
 from fedroster.types import AnyEnvironment, AnyPolicy, ProblemSpec, Streams
 
 ALL = "all"
@@ -48,12 +50,7 @@ def split_policies(text: str) -> list[str]:
 
 
 def scenarios_of(wanted: Sequence[str]) -> tuple[str, ...]:
-    """Read which scenarios are meant.
-
-    Raises:
-        UnknownNameError: If there is no such scenario.
-        ConfigurationError: If one comes twice.
-    """
+    """Read which scenarios are meant; UnknownNameError for one that is not there, ConfigurationError for one twice."""
     found = [name for text in wanted for name in (catalogue.scenarios() if text == ALL else (text,))]
     for name in found:
         find_scenario(name)
@@ -78,11 +75,7 @@ class Asked:
     command: str = ""
 
     def check(self) -> None:
-        """Check what does not depend on the scenario.
-
-        Raises:
-            ConfigurationError: If a value is out of its range, or something is said twice.
-        """
+        """Check what does not depend on the scenario: ConfigurationError for a bad value, or what is said twice."""
         if self.rounds is not None:
             check_integer("rounds", self.rounds, least=1)
         if self.beta is not None:
@@ -112,11 +105,9 @@ def line_up(scenario: str, asked: Asked, *, must_run: bool = True) -> Settings:
     :math:`\bar\tau` is the mean expected time of the clients that are available in the first round.  Parameters
     that are given stay as they are.
 
-    Args:
-        scenario: Name.
-        asked: What is compared; without policies those of the scenario's entry, or all.
-        must_run: Whether it is an error if a policy that is named cannot run in the scenario, or the one in focus does
-            not take part; else they are left out, as those of ``all`` are.
+    If no policies are asked for, they are those of the scenario's entry, or all.  Where each ``must_run``, it is an
+    error if one that is named cannot run in the scenario, or the one in focus does not take part; else they are left
+    out, as those of ``all`` are.
 
     Raises:
         UnknownNameError: If there is no such scenario, policy or parameter.
@@ -141,7 +132,7 @@ def line_up(scenario: str, asked: Asked, *, must_run: bool = True) -> Settings:
         if is_named and must_run:
             rehearse(fitted, scenario, environment)
             found.append(fitted)
-        elif reason := why_not(fitted, environment, may_idle=False):
+        elif reason := _why_not(fitted, environment, may_idle=False):
             left_out[text] = reason
         else:
             found.append(fitted)
@@ -245,3 +236,32 @@ def _penalty(environment: AnyEnvironment, rate: float, num_rounds: int) -> float
     if not 0.0 < mean_s < np.inf:
         return None
     return float(f"{environment.spec.cohort_size * rate * num_rounds / (6.0 * mean_s):.2g}")
+
+
+def _why_not(text: str, environment: AnyEnvironment, *, may_idle: bool = True) -> str:
+    """Why a policy cannot run in a scenario; empty if it can.
+
+    A policy may come from another package, so whatever it raises is a reason, and not an error of ours.
+    """
+    try:
+        policy = make_policy(text)
+        for played in simulate(policy, environment, rounds=2, seed=0):
+            available = int(np.count_nonzero(played.context.available))
+            if available and played.selection.is_empty and not policy.fills_cohort and not may_idle:
+                return (
+                    f"chooses none of the {available} clients that are available in round {played.number} with its "
+                    f"default parameters, {policy!r}; name it with other parameters to compare it"
+                )
+    except FedrosterError as error:
+        return str(error)
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        return f"raises {error!r} in line {place.lineno} of {Path(place.filename).name}"
+    return ""
+
+
+def rehearse(text: str, scenario: str, environment: AnyEnvironment) -> None:
+    """Raise what a policy would raise in its first rounds, whatever it is, as ConfigurationError with its name."""
+    make_policy(text).check(environment.spec)
+    if reason := _why_not(text, environment):
+        raise ConfigurationError(f"policy {text} cannot run in {scenario}: {reason}")

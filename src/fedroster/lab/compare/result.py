@@ -19,6 +19,7 @@ from fedroster.lab.compare.tables import (
     DECISION,
     LEAST_SERVED,
     ROUND_TIME,
+    TIME_TO_TARGET,
     UPDATES,
     Measure,
     Runs,
@@ -45,7 +46,6 @@ from fedroster.lab.pages.report import (
 from fedroster.lab.statistics import FEWEST, mean_interval, pareto_front
 from fedroster.lab.trials.store import read_table, write_json, write_table
 from fedroster.parts import counted, missing_signals, write_text_atomically
-from fedroster.types import FloatArray
 
 if TYPE_CHECKING:
     from fedroster.lab.pages.charts import Figure
@@ -67,11 +67,7 @@ class Comparison:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read what :meth:`write` wrote.
-
-        Raises:
-            InvalidInputError: If the folder does not hold a complete comparison.
-        """
+        """Read what :meth:`write` wrote; InvalidInputError if the folder does not hold a complete comparison."""
         settings = read_settings(folder)
         found = cls(settings, read_table(folder / "rounds.csv"), read_table(folder / "participation.parquet"))
         try:
@@ -147,7 +143,7 @@ class Comparison:
         """A policy against another, in words and numbers."""
         shown = headline_measures(self.settings)
         found = {test.measure: test for test in self.tests[base] if test.policy == policy}
-        numbers = [_number(one, self.values[policy], self.values[base], base, found.get(one)) for one in shown]
+        numbers = [_number(one, self.values, policy, base, found.get(one)) for one in shown]
         words = [_words(measure, found.get(measure), numbers[place]) for place, measure in enumerate(shown)]
         words[0] += f" than {base}" if " % " in words[0] else f" against {base}"
         return f"{policy}: {', '.join(filter(None, words))}", numbers
@@ -273,18 +269,17 @@ def _page(found: Comparison, pictures: Mapping[str, Picture]) -> Report:
         list(_lead(found)),
         list(_sections(found, pictures)),
         settings.command,
-        details_of(first, settings.task, settings.machine),
-        str(settings.machine.get("fedroster", "")),
+        details_of(first, settings),
         headline,
         numbers,
         [text for text in policies if text not in told] if len(policies) > MANY else [],
     )
 
 
-def details_of(first: Mapping[str, Any], task: Mapping[str, Any] | None, machine: Mapping[str, Any]) -> dict[str, Any]:
+def details_of(first: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
     """What the numbers of a page depend on."""
-    trained = {f"task: {name}": value for name, value in (task or {}).items() if value is not None}
-    return {**first, **trained, **machine}
+    trained = {f"task: {name}": value for name, value in (settings.task or {}).items() if value is not None}
+    return {**first, **trained, **settings.machine}
 
 
 _BETTER_WORSE = {
@@ -295,10 +290,8 @@ _BETTER_WORSE = {
 }
 
 
-def _number(
-    measure: Measure, mine: Mapping[str, FloatArray], theirs: Mapping[str, FloatArray], base: str, test: Contrast | None
-) -> Number:
-    means = (float(mine[measure.name].mean()), float(theirs[measure.name].mean()))
+def _number(measure: Measure, values: Values, policy: str, base: str, test: Contrast | None) -> Number:
+    means = [float(values[text][measure.name].mean()) for text in (policy, base)]
     unit = measure.heading.partition(", ")[2] or "a round"
     note = " against ".join(f"{measure.scale * mean:.{measure.digits}f} {unit}" for mean in means) + f" of {base}"
     if test is None:
@@ -356,7 +349,8 @@ def _sections(found: Comparison, pictures: Mapping[str, Picture]) -> Iterable[Se
     def shown(*begins: str) -> list[Picture]:
         return [picture for name, picture in pictures.items() if name.startswith(begins)]
 
-    missing = [t for t, own in values.items() if not np.isfinite(own.get("time_to_target_s", np.zeros(1))).all()]
+    there = values if settings.task is None else points_of(values, TIME_TO_TARGET)
+    missing = [text for text in values if text not in there]
     grey = [f"Grey: {REFERENCE}."] if len(values) > MANY and REFERENCE in values else []
     lacking = f"No point for the time to the target, as some seeds did not reach it: {joined(missing)}."
     side = "right" if settings.has_prices else "left"

@@ -1,12 +1,11 @@
-"""Policies compared over seeds, with real federated training or without."""
+"""Policies compared over seeds in one scenario or several, with real federated training or without."""
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Unpack
 
@@ -20,18 +19,18 @@ from fedroster.catalogue import (
     policy_text,
     scenario_text,
 )
-from fedroster.errors import ConfigurationError, PausedError
+from fedroster.errors import ConfigurationError, InvalidInputError, PausedError
 from fedroster.lab.compare.contrasts import focus_of
-from fedroster.lab.compare.line_up import Asked, line_up
-from fedroster.lab.compare.result import Comparison
+from fedroster.lab.compare.line_up import Asked, line_up, rehearse
+from fedroster.lab.compare.result import Comparison, details_of
 from fedroster.lab.compare.tables import Settings
+from fedroster.lab.pages.report import Report, Section, Table, write_page
 from fedroster.lab.task import Task
 from fedroster.lab.trials.processes import in_processes
 from fedroster.lab.trials.run import Done, Engine, Where, provenance, run_trials
 from fedroster.lab.trials.store import clients_table, read_json, rounds_table
 from fedroster.lab.trials.trial import ALONE, Conditions
-from fedroster.lab.verdicts.rehearsal import rehearse
-from fedroster.parts import FolderLock, suggests
+from fedroster.parts import FolderLock, counted, refuse_links, suggests
 from fedroster.types import AnyPolicy
 
 Progress = Callable[[float, int, str], None]
@@ -110,13 +109,11 @@ def compare(
         command,
     )
     planned = line_up(scenario, asked)
+    where: Where = {"workers": workers, "engine": engine, "conditions": conditions}
+    if folder is not None:
+        return compare_all([planned], Path(folder), progress=progress, **where)[0]
     planned.check()
-    place = None if folder is None else Path(folder)
-    with nullcontext() if place is None else held(place):
-        found = play(planned, place, progress=progress, workers=workers, engine=engine, conditions=conditions)
-        if place is not None:
-            found.report(place)
-    return found
+    return _play(planned, None, progress=progress, **where)
 
 
 @suggests
@@ -181,15 +178,11 @@ def simulate_many(
         yardstick=entry.yardstick,
     )
     planned.check()
-    return play(planned, None, progress=progress, workers=workers, engine=engine, conditions=conditions)
+    return _play(planned, None, progress=progress, workers=workers, engine=engine, conditions=conditions)
 
 
 def _records(folder: Path, runs: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Path]:
-    """The folder of each run's log: ``folder`` itself for one run.
-
-    Raises:
-        ConfigurationError: If there are files in one.
-    """
+    """The folder of each run's log, ``folder`` itself for one run; ConfigurationError if one is not empty."""
     names = {run: re.sub(r"[^\w.=-]+", "-", f"{run[0]}-seed-{run[1]}") for run in runs}
     folders = {run: folder / name if len(runs) > 1 else folder for run, name in names.items()}
     if len({str(place).casefold() for place in folders.values()}) < len(folders):  # as other systems compare names
@@ -201,7 +194,7 @@ def _records(folder: Path, runs: Sequence[tuple[str, int]]) -> dict[tuple[str, i
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
+def _held(folder: Path) -> Iterator[None]:
     """Hold a folder, which is made if it is not there; InUseError says which process holds it already."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = FolderLock(folder)
@@ -211,7 +204,7 @@ def held(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def play(
+def _play(
     settings: Settings, folder: Path | None, *, progress: Progress | None = None, **where: Unpack[Where]
 ) -> Comparison:
     """Play what is checked, and write its tables into a folder that is held; None to write nothing.
@@ -238,7 +231,7 @@ def play(
     finished.sort(key=lambda done: (settings.policies.index(done.trial.policy), done.index))
     runs = [(done.trial, done.run) for done in finished]
     # What has prices is known by its runs: an environment need not say it before.
-    settings = dataclasses.replace(
+    settings = replace(
         settings,
         has_prices=any(bool(np.isfinite(run.budget).any()) for _, run in runs),
         machine={**settings.machine, "code": provenance(finished)},
@@ -263,3 +256,86 @@ def _check_folder(folder: Path, settings: Settings) -> None:
                 f"{folder} holds a comparison with {name} = {found.get(name)!r}; expected {wanted[name]!r}: choose "
                 "another folder or delete it"
             )
+
+
+# -------------------------------------------------------------------- several scenarios
+
+
+def folder_of(scenario: str) -> str:
+    """Name of a scenario's folder."""
+    return re.sub(r"[^\w@-]+", "-", scenario)
+
+
+def compare_all(
+    plans: Sequence[Settings], folder: Path, *, progress: Progress | None = None, **where: Unpack[Where]
+) -> list[Comparison]:
+    """Compare policies, and write a page: of several scenarios each in a folder of its own, and one above them.
+
+    Raises:
+        ConfigurationError: If a parameter is out of its range, or a folder belongs to another comparison.
+        InUseError: If another process writes there.
+        PausedError: If the time was up first; the same call continues.
+    """
+    is_one = len(plans) == 1
+    names = ["" if is_one else folder_of(plan.scenario) for plan in plans]
+    if len({name.casefold() for name in names}) < len(plans):  # Windows and macOS see one name
+        raise ConfigurationError(f"scenarios would share a folder: {', '.join(names)}; expected names that differ")
+    known = {file.parent for file in folder.rglob("settings.json")}
+    if not is_one and not known <= {folder / name for name in names}:
+        raise ConfigurationError(
+            f"{folder} holds something else than comparisons in these scenarios: choose another folder or delete it"
+        )
+    plans = [replace(plan, read_together=len(plans)) for plan in plans]
+    for plan in plans:
+        plan.check()
+    found: dict[str, Comparison] = {}
+    total, before = sum(len(plan.trials()) for plan in plans), 0
+
+    def advance(done: float, _: int, words: str) -> None:
+        if progress is not None:
+            progress(before + done, total, words if is_one else f"{plan.scenario}, {words}".removesuffix(", "))
+
+    with _held(folder):
+        for plan, name in zip(plans, names, strict=True):
+            found[name] = _play(plan, folder / name, progress=advance, **where)
+            found[name].report(folder / name)
+            before += len(plan.trials())
+        if not is_one:
+            _write(folder, found)
+    return [*found.values()]
+
+
+def render(folder: Path) -> None:
+    """Make summaries, tests, figures and pages again, from the tables in a folder or in those of its scenarios."""
+    refuse_links(folder)
+    is_one = (folder / "settings.json").exists()
+    names = [""] if is_one else [file.parent.name for file in folder.glob("*/settings.json")]
+    if not names:
+        raise InvalidInputError(f"{folder} holds no comparison; expected what `fedroster compare` wrote")
+    found = {name: Comparison.read(folder / name) for name in names}
+    for name, one in found.items():
+        one.report(folder / name)
+    if not is_one:
+        _write(folder, found)
+
+
+def _write(folder: Path, found: Mapping[str, Comparison]) -> None:
+    """Write the page above: what the page of each scenario begins with, and links to these, by folder."""
+    found = dict(sorted(found.items()))  # the same whether they were just played or are read again
+    answers = [(one.settings.scenario, one.headline()[0] or "No other policy can run here.") for one in found.values()]
+    pages = {
+        f"{one.settings.scenario}, {counted(len(one.settings.policies), 'policy')}": name for name, one in found.items()
+    }
+    own = next(iter(found.values())).settings
+    first = {"scenarios": ", ".join(scenario for scenario, _ in answers), "seeds": ", ".join(map(str, own.seeds))}
+    report = Report(
+        f"Policies compared in {counted(len(found), 'scenario')}",
+        ["Each answer is the first sentence of a scenario's page. The tests of all scenarios are one family."],
+        [
+            Section("Answers", table=Table(("scenario", "answer"), answers, ("scenario", "answer"))),
+            Section("All measures, tests and figures", pages=pages),
+        ],
+        own.command,
+        details_of(first, own),
+    )
+    write_page(report, folder)

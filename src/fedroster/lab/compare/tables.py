@@ -76,11 +76,7 @@ class Settings:
     machine: Mapping[str, Any] = field(default_factory=machine)
 
     def check(self) -> None:
-        """Check everything that can be checked without a run.
-
-        Raises:
-            ConfigurationError: If a parameter is out of its range, there is no policy or no seed, or one comes twice.
-        """
+        """Check everything that can be checked without a run; ConfigurationError says what is wrong."""
         check_number("target accuracy", self.target_accuracy, above=0.0, below=1.0)
         for name, values in (("policies", self.policies), ("seeds", self.seeds)):
             if not values or len(set(values)) != len(values):
@@ -129,13 +125,13 @@ class Settings:
         found = [] if self.task is None else [ACCURACY, SWAY, TIME_TO_TARGET]
         found.append(self.front_measure)
         if self.has_prices:
-            found += [*self.share_of_yardstick, *([REGRET] if self.optimal in self.policies else []), BUDGET]
-        return [*found, LEAST_SERVED, LOWEST_SERVED, *([GOT_BETA] if self.promises_rates else []), DECISION]
+            found += [*self.share_of_yardstick, *[REGRET] * (self.optimal in self.policies), BUDGET]
+        return [*found, LEAST_SERVED, LOWEST_SERVED, *[GOT_BETA] * self.promises_rates, DECISION]
 
     @property
     def fairness_measures(self) -> list[Measure]:
         """What the table of the page's part on fairness shows."""
-        return [LOWEST_RATE, NEVER, *([WITH_RATE] if self.promises_rates else []), JAIN, JAIN_AVAILABLE]
+        return [LOWEST_RATE, NEVER, *[WITH_RATE] * self.promises_rates, JAIN, JAIN_AVAILABLE]
 
     @property
     def simulated_measures(self) -> list[Measure]:
@@ -340,11 +336,7 @@ def points_of(values: Values, measure: Measure) -> Points:
 
 
 def read_settings(folder: Path) -> Settings:
-    """Read the settings of a comparison.
-
-    Raises:
-        InvalidInputError: If they are missing, damaged or not complete.
-    """
+    """Read the settings of a comparison; InvalidInputError if they are missing, damaged or not complete."""
     file = folder / "settings.json"
     found = {"read_together": 1} | read_json(file)  # as it was before it was kept
     if lacks := [each.name for each in fields(Settings) if each.name not in found]:
@@ -361,11 +353,7 @@ def read_settings(folder: Path) -> Settings:
 
 
 def runs_of(rounds: pl.DataFrame, clients: pl.DataFrame, settings: Settings) -> dict[str, Runs]:
-    """All runs of a comparison by policy, from the tables with a row for each round and each client.
-
-    Raises:
-        ValueError: If the tables are not complete.
-    """
+    """All runs by policy, from tables with a row for each round and each client; ValueError if they lack some."""
     found = {}
     for text in settings.policies:
         course = rounds.filter(pl.col("policy") == text).sort("seed", "round")

@@ -124,15 +124,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """The axes of curves.
-
-    Attributes:
-        x_label: What goes to the right, in words.
-        y_label: What goes up.
-        log_x: Whether the abscissa is logarithmic.
-        log_y: Whether the ordinate is.
-        range_y: Both ends of the ordinate; None for those of the curves and their bands.
-    """
+    """The axes of curves, in words; ``range_y`` are both ends of the ordinate, None for those of curves and bands."""
 
     x_label: str
     y_label: str
@@ -153,15 +145,9 @@ def lines(
 ) -> Figure:
     """Curves with bands.
 
-    Args:
-        curves: By label.
-        axes: Their axes.
-        title: What the figure says.
-        looks: By label, of more than these perhaps; None for curves that are not policies: each has the look of its
-            place.
-        level: A line across, and what it is.
-        apart: Whether each has a panel of its own.
-        behind: The curve that stands in grey in all of these panels.
+    Without ``looks``, which may be of more labels than these, curves are no policies: each has the look of its place.
+    ``level`` is a line across, and what it is.  Where curves stand ``apart``, each in a panel of its own, one is
+    ``behind`` all others in grey.
     """
     looks = in_order(curves) if looks is None else {label: looks[label] for label in curves}
     if not apart:
@@ -333,12 +319,7 @@ _ENDS = ("mean", "low", "high")
 
 
 def narrow(figure: Figure, width: float) -> Figure:
-    """The same for a column of a paper: without its title, with a legend in place of labels, letters as they are.
-
-    Args:
-        figure: Of this module, or of those beside it.
-        width: Of the whole, in points.
-    """
+    """The same, so many points wide, for a paper: without title, a legend in place of labels, letters as they are."""
     spec, letters, panels = figure.to_dict(), int(width / 6.0), 1
     inner = spec.get("spec", spec)
     if inner is not spec:

@@ -20,7 +20,6 @@ from fedroster.parts import ClientId, StatusArray, counted, write_text_atomicall
 from fedroster.queues import falls_short
 from fedroster.record import OPEN, Log, LoggedRound
 from fedroster.types import FloatArray, IntArray, Status
-from fedroster.version import __version__
 
 _ROUNDS = 40
 """Number of the last rounds that are shown; a phone shows them all."""
@@ -55,7 +54,6 @@ class View:
     As in what a policy promises, ``cohort_size`` places that ``select(at_most=...)`` filled are one round.
 
     Attributes:
-        log: The log.
         promised: Share of the rounds that the policy promises each client; 0 for none.
         names: Ids of those that ever were members, after an empty one.
         counts: What was counted of each.
@@ -181,23 +179,19 @@ class View:
 
 
 def page_of(view: View | None, folder: Path, *, trouble: str = "", follows: bool = False) -> str:
-    """The page as HTML.
+    """The page as HTML; without a view it says what is the trouble with the log.
 
-    Args:
-        view: What it shows; None where there is no log to be read.
-        folder: Folder of the log.
-        trouble: What is wrong with the log, in words.
-        follows: Whether it is written again when the log grows, and so loads itself again.
+    One that ``follows`` is written again when the log grows, and so loads itself again.
     """
     why = shlex.join(["fedroster", "log", "why", str(folder)])
     why = f"Read from {folder}. {why} CLIENT ROUND says why a client was chosen, or was not."
-    page = Report(f"Federation in {folder.resolve().name}", [why], [], "", version=__version__, headline=trouble)
+    lead, sections, numbers = [why], list[Section](), list[Number]()
     if view is not None:
         members, rate = view.members_table()
         least = members.rows[0] if members.rows else ("",) * 4
         lengths = [length for length, _ in view.lengths.values() if math.isfinite(length)]
         mean_s = float(np.mean(lengths)) if lengths else math.nan
-        numbers = [Number(str(len(view.lengths)), "rounds", there := counted(len(members.rows), "member"))]
+        numbers.append(Number(str(len(view.lengths)), "rounds", there := counted(len(members.rows), "member")))
         if lengths:
             note = f"{np.mean(lengths[-_LATELY:]):.3g} s lately: expect the next ones to take as long"
             numbers.append(Number(f"{mean_s:.3g} s", "mean length of a round", note))
@@ -205,16 +199,10 @@ def page_of(view: View | None, folder: Path, *, trouble: str = "", follows: bool
             tone = {"broken": "fails", "kept": "holds"}.get(least[3], "")
             promised = f"promised {view.promised:.1%}" if view.promised else "nothing is promised"
             numbers.append(Number(least[1], "of its rounds for the client served least", promised, tone))
-        page = replace(
-            page,
-            lead=[
-                f"{view.log.header.policy}: {counted(len(view.lengths), 'round')}, {there}. {view.log.lacks}".strip(),
-                why,
-            ],
-            sections=_sections(view, members),
-            headline=trouble or view.headline(least[0], rate, mean_s),
-            numbers=numbers,
-        )
+        known = f"{view.log.header.policy}: {counted(len(view.lengths), 'round')}, {there}. {view.log.lacks}".strip()
+        lead, sections = [known, why], _sections(view, members)
+        trouble = trouble or view.headline(least[0], rate, mean_s)
+    page = Report(f"Federation in {folder.resolve().name}", lead, sections, "", headline=trouble, numbers=numbers)
     return as_html(page, template="log.html.j2", follows=follows)
 
 

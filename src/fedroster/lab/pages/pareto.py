@@ -35,14 +35,7 @@ def pareto_figure(
 ) -> Figure:
     """Policies with their intervals, the Pareto front as steps, and labels where there is room.
 
-    Args:
-        points: By policy.
-        x_label: What goes to the right.
-        y_label: What goes up.
-        title: What the figure says.
-        more_x: Whether more of x is better.
-        aided: Policies that know the truth.
-        focus: Policies that are marked.
+    More of y is better, and less or ``more_x``; those ``aided`` know the truth, and those in ``focus`` are marked.
     """
     front = pareto_front(points, more_x=more_x, aided=aided)
 

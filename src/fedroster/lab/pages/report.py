@@ -20,6 +20,7 @@ import jinja2
 from markupsafe import Markup
 
 from fedroster.parts import marked, pasteable, plain, write_text_atomically
+from fedroster.version import __version__
 
 if TYPE_CHECKING:
     from fedroster.lab.pages.charts import Figure
@@ -30,8 +31,6 @@ class Picture:
     """A figure on the page.
 
     Attributes:
-        label: What it shows, in words.
-        svg: The picture.
         file: File beside the page that has it too.
         spec: The same to point at (:func:`~fedroster.lab.pages.charts.by_column`).
         tab: What distinguishes the figures of a section, if only one of them is shown at a time.
@@ -52,14 +51,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table on the page, cells as text.
-
-    Attributes:
-        columns: Headings.
-        rows: Cells.
-        text: Columns that hold words and not numbers.
-        about: What columns mean, by heading.
-    """
+    """A table on the page; ``text`` are columns of words and not of numbers, ``about`` is what columns mean."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -98,12 +90,9 @@ class Report:
     """The page: what it has found, its parts, and everything that the numbers depend on.
 
     Attributes:
-        title: What the page is about.
         lead: Sentences below the headline.
-        sections: Its parts.
-        command: The command that makes it again; empty for a page that is made again at each request.
+        command: The command that makes it again; empty for a page that follows a log.
         settings: What the numbers depend on.
-        version: Of fedroster.
         headline: The answer, in one sentence.
         numbers: The three numbers of the answer.
         hidden: Labels that charts hide until a reader chooses them, where there are too many.
@@ -114,7 +103,6 @@ class Report:
     sections: Sequence[Section]
     command: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    version: str = ""
     headline: str = ""
     numbers: Sequence[Number] = ()
     hidden: Sequence[str] = ()
@@ -152,12 +140,9 @@ def write_page(report: Report, folder: Path) -> None:
 
 
 def as_html(report: Report, *, template: str = "report.html.j2", follows: bool = False) -> str:
-    """The page, with its figures inside.
+    """The page, with its figures inside, by a template that may extend ``report.html.j2``.
 
-    Args:
-        report: What is on it.
-        template: Name of the template; it may extend ``report.html.j2``.
-        follows: Whether it loads itself again and again.
+    One that ``follows`` a log loads itself again and again.
     """
     templates = _templates()
     source, names = templates.loader, ["page.css", "page.js", *["follow.js"] * follows]
@@ -169,7 +154,13 @@ def as_html(report: Report, *, template: str = "report.html.j2", follows: bool =
     digests = {each: b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in scripts}
     named = {script: Markup(f"'sha256-{digest}'") for script, digest in digests.items()}  # its policy runs no other
     return templates.get_template(template).render(
-        report=report, zip=zip, css=css, scripts=named, json=_json, command=pasteable(report.command)
+        report=report,
+        zip=zip,
+        css=css,
+        scripts=named,
+        json=_json,
+        command=pasteable(report.command),
+        made_by=report.settings.get("fedroster", __version__),
     )
 
 

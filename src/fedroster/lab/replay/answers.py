@@ -75,15 +75,7 @@ class Leaves:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """One draw of how clients answer.
-
-    Attributes:
-        rate: h of each client, shape (clients,), >= 0.
-        leaving: b, in [0, 1].
-        sooner: e, in (0, 1].
-        growth: gamma.
-        usual_s: Mean time of an exchange, seconds.
-    """
+    """One draw of how clients answer: h of each, shape (clients,), b, e, gamma, and the mean time of an exchange."""
 
     rate: FloatArray
     leaving: float
@@ -200,12 +192,9 @@ def read_waits(history: History, mean_s: FloatArray) -> Waits:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """From one round to the next.
+    """From one round to the next: the least gap between begins, and what passes after an empty round, seconds.
 
-    Attributes:
-        least_gap_s: Rounds begin at least so far apart, seconds.
-        idle_s: From the end of each round to the next one's begin, shape (rounds,), seconds.
-        wait_s: From an empty round to the next one, seconds.
+    ``idle_s`` is from the end of each round to the next one's begin, shape (rounds,).
     """
 
     least_gap_s: float

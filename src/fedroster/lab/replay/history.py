@@ -136,11 +136,7 @@ class History:
 
 
 def read_history(log: Log) -> History:
-    """Take a log apart.
-
-    Raises:
-        InvalidInputError: If it has no rounds.
-    """
+    """Take a log apart; InvalidInputError if it has no rounds."""
     rounds, header = log.rounds, log.header
     count = len(rounds)
     if not count:

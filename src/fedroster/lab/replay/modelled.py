@@ -37,19 +37,13 @@ class Fit:
     """What is fitted to a log once, for all policies.
 
     Attributes:
-        history: The log.
         measured: Measured times of each client, shape (clients,).
         wrong: Logarithm of what the worlds make of the log's own rounds over what these took: half of it is taken off
             all times that are drawn.
     """
 
     def __init__(self, history: History, *, draws: int, seed: int) -> None:
-        """Fit.
-
-        Raises:
-            InvalidInputError: If the log cannot be played, has too few measured times, or times that the model does
-                not follow.
-        """
+        """Fit; InvalidInputError if the log cannot be played, has few times, or has times unlike the model's."""
         if history.flaw:
             raise InvalidInputError(history.flaw)
         measured = int(history.timed.sum())
@@ -123,28 +117,17 @@ class Fit:
         ending: RoundEnd | None = None,
         rules: Mapping[str, Any] | None = None,
     ) -> list[PlayedRound]:
-        """Let a policy that knows nothing yet play the log's rounds in one drawn world.
+        """Let a policy that knows nothing yet play the log's rounds in the drawn world of that number.
 
-        Args:
-            policy: The policy.
-            number: Number of the world.
-            spare: Places beyond those of the log's rounds, >= 0.
-            ending: When rounds end; None for as in the log.
-            rules: Rules in place of the log's, as a table; None for the log's own.
-
-        Raises:
-            FedrosterError: If the policy cannot play there.
+        There are ``spare`` places beyond those of the log's rounds; rounds end, and rules are, as in the log, unless
+        others are given.
         """
         world = Drawn(self, number, rules)
         size, ending = self.history.cohort_size + spare, ending or RoundEnd(tells_length=self.tells_length)
         return play(policy, world, cohort_size=size, options=self.history.options, seed=number, ending=ending)
 
     def check_reach(self, runs: Sequence[Sequence[PlayedRound]]) -> None:
-        """Refuse a policy of which the log says too little: it chooses too many clients that were never measured.
-
-        Raises:
-            InvalidInputError: If so.
-        """
+        """Refuse a policy of which the log says too little: it chooses too many clients that were never measured."""
         chosen = np.concatenate([one.chosen for run in runs for one in run])
         unknown = float(np.mean(self.measured[chosen] == 0)) if chosen.shape[0] else 0.0
         if unknown > _MOST_UNKNOWN:

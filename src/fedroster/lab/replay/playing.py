@@ -149,13 +149,8 @@ def play(
 ) -> list[PlayedRound]:
     """Let a policy that knows nothing yet play all rounds of a world.
 
-    Args:
-        policy: The policy.
-        world: The world.
-        cohort_size: Largest number of clients in a round.
-        options: What a :class:`~fedroster.Selector` takes beside, except rules.
-        seed: Of the policy's draws.
-        ending: When rounds end; None for a server that waits for all, or for the world's own deadline.
+    ``options`` are what a :class:`~fedroster.Selector` takes beside, except rules.  If no ending is given, a server
+    waits for all, or for the world's own deadline.
 
     Raises:
         ConfigurationError: If the policy needs what only a simulation has, or edge servers.
@@ -214,9 +209,9 @@ def _tell(
     ending: RoundEnd,
 ) -> None:
     """Tell a round's answers when it ends, and what is late by itself: the length says nothing about it."""
-    times = {one: time for one, time, how in zip(clients, time_s, status, strict=True) if how == Status.COMPLETED}
-    late = {one: time for one, time, how in zip(clients, time_s, status, strict=True) if how == Status.LATE}
-    dropped = [one for one, how in zip(clients, status, strict=True) if how >= Status.DROPPED]
+    rows = list(zip(clients, time_s, status, strict=True))
+    times, late = ({one: time for one, time, how in rows if how == end} for end in (Status.COMPLETED, Status.LATE))
+    dropped = [one for one, _, how in rows if how >= Status.DROPPED]
     if ending.late == "dropped":
         dropped, late = [*dropped, *late], {}
     if times or dropped:

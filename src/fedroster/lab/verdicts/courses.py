@@ -34,15 +34,10 @@ def courses_figure(
     title: str,
     every: int = 1,
 ) -> Figure:
-    """A figure of courses over the rounds.
+    """A figure of courses over the rounds: values after each by policy, shape (seeds, rounds).
 
-    Args:
-        courses: Values after each round by policy, shape (seeds, rounds).
-        labels: What the figure calls each policy, given as text.
-        x_label: What a round is.
-        y_label: With its unit.
-        title: What the figure says.
-        every: One of this many rounds is shown: enough for the eye and for a small file.
+    ``labels`` are what the figure calls each policy.  One of ``every`` so many rounds is shown: enough for the eye and
+    for a small file.
     """
     curves = {}
     for policy, values in courses.items():
@@ -53,13 +48,9 @@ def courses_figure(
 
 
 def lacks_at_most(slack: int, runs: Sequence[Run], rate: float, *, of_available: bool = False) -> Promise:
-    """The promise that no client ever lacks more than ``slack`` participations of its share.
+    """The promise that no client ever lacks more than ``slack`` participations of its share, in any seed's run.
 
-    Args:
-        slack: So many, >= 0.
-        runs: One for each seed.
-        rate: The share, as the runs measured it.
-        of_available: Whether it is of the rounds in which the client was available; else of all rounds.
+    The share is ``rate``, as the runs measured it, of all rounds, or of those in which the client was available.
     """
     lacking = [run.lacking_available if of_available else run.lacking for run in runs]
     owed = max(rate * (run.available.max() if of_available else run.num_rounds) for run in runs)

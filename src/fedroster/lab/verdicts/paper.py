@@ -94,12 +94,7 @@ class FigureRecipe:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The training experiments of a paper in one size.
-
-    Attributes:
-        figures: Recipes by the names that the command line uses.
-        seeds: Seeds unless asked for otherwise.
-    """
+    """The training experiments of a paper in one size: recipes by their names, and seeds if no others are asked for."""
 
     figures: Mapping[str, FigureRecipe]
     seeds: tuple[int, ...]
@@ -137,12 +132,7 @@ def papers() -> dict[str, EntryPoint]:
 
 
 def find_paper(name: str) -> Paper:
-    """Load a paper.
-
-    Raises:
-        UnknownNameError: If there is no such paper; names the nearest.
-        ConfigurationError: If it cannot be loaded.
-    """
+    """Load a paper; UnknownNameError names the nearest if there is none, ConfigurationError why it cannot be loaded."""
     known = papers()
     if name not in known:
         raise UnknownNameError.of("paper", name, sorted(known))

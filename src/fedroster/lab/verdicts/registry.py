@@ -65,13 +65,7 @@ class Registered:
         return LEVEL / self.looks
 
     def faults(self, claims: Iterable[Claim], seeds: Mapping[str, Sequence[int]], carried: Iterable[str]) -> list[str]:
-        """What on a page is not as it was registered; empty where all is.
-
-        Args:
-            claims: What is judged.
-            seeds: What was run, by figure or kind of run.
-            carried: Digests that the runs carry.
-        """
+        """What on a page is not as it was registered: claims, seeds by figure or kind of run, digests of the runs."""
         found = [f"the claim {one.name} differs" for one in claims if tested(one) != self.claims.get(one.name)]
         found += [f"the seeds of {kind} differ" for kind, own in seeds.items() if own != self.seeds.get(kind)]
         if older := sum(digest not in (self.digest, *self.before) for digest in carried):

@@ -50,12 +50,7 @@ class Order:
     policies: Sequence[str] = ()
 
     def changed(self, need: Need) -> Need:
-        """The runs that a figure needs, with other parameters where these are asked for.
-
-        Raises:
-            UnknownNameError: If scenario or policy has no such parameter.
-            ConfigurationError: If a value is out of its range.
-        """
+        """The runs that a figure needs, with other parameters where these are asked for, which are checked."""
         settings, policy = dict(need.settings) | dict(self.settings), need.policy
         make_scenario(need.scenario, settings)
         for text in self.policies:
@@ -68,31 +63,14 @@ class Order:
         return replace(need, policy=policy, settings=tuple(settings.items()))
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """What is written beside claims and settings.
-
-    Attributes:
-        pages: Pictures, and the page as HTML and as Markdown.
-        tables: The data of every figure.
-        width: Of pictures for a paper, as PDF, in points; None for none.
-    """
-
-    pages: bool = True
-    tables: bool = False
-    width: float | None = None
-
-
-PAGES = Output()
-"""What is published: no tables that the command can make again."""
-
-
 def reproduce(
     order: Order,
     folder: Path,
     *,
     command: str,
-    output: Output = PAGES,
+    pages: bool = True,
+    tables: bool = False,
+    width: float | None = None,
     workers: int | None = None,
     engine: Engine = in_processes,
     conditions: Conditions = ALONE,
@@ -106,7 +84,9 @@ def reproduce(
         order: What is wanted.
         folder: Where to write.
         command: The command that makes it again, for the page.
-        output: What is written.
+        pages: Whether to write pictures, and the page as HTML and as Markdown.
+        tables: Whether to write the data of every figure.
+        width: Of pictures for a paper, as PDF, in points; None for none.
         workers: Runs at the same time; None for one for each core.
         engine: Where they run.
         conditions: Device, data and the end of the time.
@@ -143,12 +123,12 @@ def reproduce(
     settings = _settings(order, done, conditions) | machine() | {"code": provenance(done), **kept}
     write_table(_claims_table(verdicts), folder / "claims.csv")
     write_json(folder / "settings.json", {"command": command, **settings})
-    if output.tables:
-        for name, figure in figures.items():
+    for name, figure in figures.items():
+        if tables:
             write_table(data_of(figure), folder / f"figure-{name}.csv")
-    for name, figure in figures.items() if output.width is not None else ():
-        narrow(figure, output.width or 0.0).save(folder / f"figure-{name}.pdf")
-    if output.pages:
+        if width is not None:
+            narrow(figure, width).save(folder / f"figure-{name}.pdf")
+    if pages:
         notes = [_REGISTRY_NOTE.format(**kept), BAND_NOTE, *filter(None, [paper.citation])]
         sections = claims_sections(verdicts)
         for name, recipe in recipes.items():
@@ -156,8 +136,7 @@ def reproduce(
             sections.append(Section(recipe.title, recipe.notes, shown, numbers_table(numbers[name])))
         sections.append(Section("Notes", notes=notes))
         found, *lead = headline(verdicts)
-        version = str(settings.get("fedroster", ""))
-        write_page(Report(paper.title, lead, sections, command, settings, version, found, numbers_of(verdicts)), folder)
+        write_page(Report(paper.title, lead, sections, command, settings, found, numbers_of(verdicts)), folder)
     return verdicts
 
 
@@ -213,14 +192,9 @@ def _wanted(order: Order) -> tuple[Paper, Scale | None, dict[str, FigureRecipe]]
     for text in order.policies:
         if text.partition(":")[0] not in played:
             raise UnknownNameError.of(f"policy of {order.paper}", text.partition(":")[0], played)
-    return (
-        paper,
-        scale,
-        {
-            name: replace(recipe, needs={label: order.changed(need) for label, need in recipe.needs.items()})
-            for name, recipe in recipes.items()
-        },
-    )
+    for name, recipe in recipes.items():
+        recipes[name] = replace(recipe, needs={label: order.changed(need) for label, need in recipe.needs.items()})
+    return paper, scale, recipes
 
 
 def _check_folder(folder: Path, order: Order) -> None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
@@ -69,12 +69,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A statement on every round of every run.
-
-    Attributes:
-        broken: In how many rounds of each seed's run it was broken.
-        breakable: Whether runs of this length could break it at all; if not, they decide nothing.
-    """
+    """A statement on every round: in how many each seed's run broke it, and whether so short a run can break it."""
 
     broken: tuple[int, ...]
     breakable: bool = True
@@ -101,13 +96,8 @@ def accuracy_gap(better: FloatArray, worse: FloatArray) -> Part:
 def time_gap(sooner: FloatArray, later: FloatArray, unit: str = "s", *, at_most: float | None = None) -> Part:
     """One time, or number of rounds, is below another, shape (seeds,); less than 5 % of the longer does not matter.
 
-    Infinite is a run that never got there: later than any that did, and as late as another that did not.
-
-    Args:
-        sooner: The one.
-        later: The other.
-        unit: Of both.
-        at_most: The share of the later that the claim itself names as a threshold.
+    Infinite is a run that never got there: later than any that did, and as late as another that did not.  With
+    ``at_most`` the claim itself names a share of the later as a threshold.
     """
     with np.errstate(invalid="ignore"):  # infinite less infinite is NaN, a tie
         if at_most is not None:
@@ -138,9 +128,6 @@ class Claim:
     """A statement of a paper, in a form that can be decided.
 
     Attributes:
-        name: Short id.
-        source: Where the paper says it.
-        statement: What the paper says.
         measure: What is tested, in words.
         parts: What must be true, all of it: comparisons, or promises.
         ours: Whether it is a further question of ours and no claim of the paper.
@@ -186,7 +173,7 @@ def claims_of(
 
     Args:
         source: Where the paper says them.
-        asked: The claims.
+        asked: The claims by name, which gets the prefix.
         prefix: Of every name.
         about: How every statement begins.
         elsewhere: Sources of those that have another one, by name without the prefix.
@@ -229,7 +216,6 @@ class Verdict:
     """What these runs say of a claim.
 
     Attributes:
-        claim: The claim.
         word: One of :data:`WORDS`.
         why: What decided, or what would: in words; may be empty.
         part: Place of the part that is shown: the one that contradicts, or the one with the least evidence.
@@ -290,10 +276,8 @@ class Verdict:
 def judge(claims: Sequence[Claim], *, level: float = LEVEL, family: int = 0) -> list[Verdict]:
     """Decide a family of claims together; see the module for the tests.
 
-    Args:
-        claims: The claims.
-        level: Probability of even one wrong verdict.
-        family: How many claims are tested in all, if more than these; the others count as not yet decided.
+    A wrong verdict, even one, has the probability ``level``.  If more claims than these are tested in all, ``family``
+    of them, the others count as not yet decided.
     """
     parts = {index: [one for one in claim.parts if isinstance(one, Part)] for index, claim in enumerate(claims)}
     compared = [index for index, own in parts.items() if own]
@@ -339,15 +323,14 @@ def _numbers(values: Sequence[float | None]) -> FloatArray:
     return np.asarray(values, np.float64)
 
 
-def _p(parts: Sequence[Part], values: Callable[[Part], Sequence[float | None]], sign: float = 1.0) -> list[float]:
-    return [one_sided_p(sign * _numbers(values(one))) for one in parts]
+def _p(parts: Sequence[Part], values: str, sign: float = 1.0) -> list[float]:
+    return [one_sided_p(sign * _numbers(getattr(one, values))) for one in parts]
 
 
 def _chains(parts: Sequence[Part]) -> tuple[list[float], list[float]]:
     """P-values of "some part is worse than does not matter" and "some is not better"; of the opposites, by panels."""
-    up = [max(_p(parts, lambda one: one.slack)), max(_p(parts, lambda one: one.advantage))]
-    down = (_p(parts, lambda one: one.surplus, -1.0), _p(parts, lambda one: one.advantage, -1.0))
-    return up, [_by_panels(parts, p) for p in down]
+    up = [max(_p(parts, values)) for values in ("slack", "advantage")]
+    return up, [_by_panels(parts, _p(parts, values, -1.0)) for values in ("surplus", "advantage")]
 
 
 def _by_panels(parts: Sequence[Part], p_values: Sequence[float]) -> float:
@@ -364,10 +347,10 @@ def _compared(claim: Claim, up: Chain, down: Chain, level: float) -> Verdict:
     parts = [one for one in claim.parts if isinstance(one, Part)]
     panels = Counter(one.panel for one in parts)
     levels = [(level / up.times, level / down.times / panels[one.panel]) for one in parts]
-    against = _p(parts, lambda one: one.advantage, -1.0)
-    weakest = int(np.argmax(_p(parts, lambda one: one.advantage)))
+    against = _p(parts, "advantage", -1.0)
+    weakest = int(np.argmax(_p(parts, "advantage")))
     worst = int(np.argmin(against))
-    least = int(np.argmin(_p(parts, lambda one: one.surplus, -1.0)))
+    least = int(np.argmin(_p(parts, "surplus", -1.0)))
     is_small = bool(parts[least].least) and up.p[0] < level and down.p[0] < level
     word: Word = "undecided"
     why, shown = "", weakest
