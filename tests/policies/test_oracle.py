@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.core.problem import Outcome, ProblemSpec, RoundContext, check_selection
 from fedroster.core.streams import Streams
-from fedroster.networks.hierarchical import GeometricMnist, HierarchicalCifar10, HierarchicalNetwork
+from fedroster.networks.hierarchical import HierarchicalCifar10, HierarchicalNetwork
 from fedroster.optimization.budgeted import Choices
 from fedroster.policies.cocs import COCS
 from fedroster.policies.cucb import CUCB, CUCBPairs
@@ -210,11 +210,6 @@ class TestHardConstraints:
         context, outcome = priced([1.0, 1.0], [0, 1], [0, 1], budget)
         with pytest.raises(InvalidInputError, match="budget"):
             decide(policy, context, outcome)
-
-    def test_changing_coverage(self, policy):
-        network = GeometricMnist(num_clients=12, speed_m_s=200.0)
-        sizes = [r.selection.links.size for r in simulate(policy, network, rounds=12, seed=1)]
-        assert max(sizes) > 0
 
     def test_a_cohort_size_below_the_budgets_is_kept(self, policy):
         context, outcome = priced([0.1] * 6, range(6), [0] * 6, [3.5] * 3)

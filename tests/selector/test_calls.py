@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import signal
-import threading
 import warnings
 
 import pytest
 
 from federations import LETTERS_LIST, kept, make, play
 from fedroster import RBCSF, Record, Selector
-from fedroster.errors import FairnessWarning, InUseError, InvalidInputError
+from fedroster.errors import FairnessWarning, InvalidInputError
 from fedroster.selector.calls import Calls
 
 
@@ -39,26 +38,6 @@ def test_every_handler_runs_and_the_first_error_is_raised():
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def test_many_threads_lose_nothing():
-    selector = make(LETTERS_LIST, cohort_size=3)
-    rounds, refused = [], []
-
-    def ask():
-        for _ in range(50):
-            try:
-                rounds.append(selector.select().round)
-            except InUseError:
-                refused.append(None)
-
-    threads = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(rounds) == list(range(1, selector.round + 1))
-    assert len(rounds) + len(refused) == 200
 
 
 def test_a_join_whose_warning_is_an_error_books_nothing(tmp_path):
