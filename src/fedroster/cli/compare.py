@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -22,9 +22,6 @@ from fedroster.cli.options import (
 )
 from fedroster.cli.terminal import kept_runs, print_json, print_summary, progress, remark
 from fedroster.core.errors import ConfigurationError, UnknownNameError
-
-if TYPE_CHECKING:
-    from fedroster.lab.trials.run import Where
 
 
 @dataclass(frozen=True)
@@ -156,10 +153,12 @@ def compare(
             command=this_command(),
         ),
     )
-    where: Where = {"workers": workplace.workers, "engine": workplace.open(), "conditions": training.conditions()}
+    engine, conditions = workplace.open(), training.conditions()
     what = "simulating" if name == "none" else "training"
     with progress(what, kept=lambda: kept_runs(folder)) as advance:
-        found = compare_all(plans, folder, progress=advance, **where)
+        found = compare_all(
+            plans, folder, progress=advance, workers=workplace.workers, engine=engine, conditions=conditions
+        )
     if as_json:
         rows = [
             ({"scenario": one.settings.scenario} if len(found) > 1 else {}) | row

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,9 +11,6 @@ from fedroster.cli.command import command
 from fedroster.cli.options import SeedsOption, SetOption, Training, Workplace, check_folder, read_seeds, this_command
 from fedroster.cli.terminal import kept_runs, print_table, progress, remark
 from fedroster.core.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from fedroster.lab.verdicts.verdicts import Verdict
 
 
 @command()
@@ -49,6 +45,8 @@ def reproduce(
     workplace: Workplace,
 ) -> None:
     """Make a paper's figures again, with intervals, and judge its claims."""
+    from rich.text import Text
+
     from fedroster.catalogue import parse_settings
     from fedroster.lab.verdicts.reproduce import Order
     from fedroster.lab.verdicts.reproduce import reproduce as make
@@ -77,21 +75,11 @@ def reproduce(
             conditions=conditions,
             progress=lambda done: advance(100 * done, 100),
         )
-    _print(verdicts)
-    remark(f"written to {target}")
-
-
-def _print(verdicts: Sequence[Verdict]) -> None:
-    from rich.text import Text
-
+    styles = {"holds": "green", "contradicted": "red"}
     rows = [
-        (
-            one.claim.source,
-            one.claim.statement,
-            Text(one.word, style={"holds": "green", "contradicted": "red"}.get(one.word, "")),
-            one.why,
-        )
+        (one.claim.source, one.claim.statement, Text(one.word, style=styles.get(one.word, "")), one.why)
         for one in verdicts
     ]
     if rows:
         print_table(("where", "claim", "verdict", "why"), rows, title="Claims")
+    remark(f"written to {target}")

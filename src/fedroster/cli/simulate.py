@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -11,9 +11,6 @@ from fedroster.cli.command import command
 from fedroster.cli.options import JsonOption, SeedsOption, SetOption, Workplace, complete, read_seeds
 from fedroster.cli.terminal import print_json, print_summary, progress
 from fedroster.core.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from fedroster.lab.compare.result import Comparison
 
 
 @command()
@@ -59,16 +56,10 @@ def simulate(
             workers=workplace.workers,
             engine=workplace.open(),
         )
-    if as_json:
-        print_json(_rows(found))
-    else:
+    if not as_json:
         print_summary(found, found.settings.simulated_measures)
-
-
-def _rows(found: Comparison) -> list[dict[str, Any]]:
-    """What is printed for scripts: a row for each policy and seed."""
-    settings = found.settings
-    first = {"scenario": settings.scenario}
-    more = {"settings": dict(settings.settings), "rounds": settings.rounds}
+        return
+    first = {"scenario": found.settings.scenario}
+    more = {"settings": dict(found.settings.settings), "rounds": rounds}
     rows = found.frame.drop("decision_s").to_dicts()  # the rest is the same on every machine
-    return [{**first, "policy": row.pop("policy"), "seed": row.pop("seed"), **more, **row} for row in rows]
+    print_json([{**first, "policy": row.pop("policy"), "seed": row.pop("seed"), **more, **row} for row in rows])

@@ -191,13 +191,9 @@ _BY_ROUND = tuple(field.name for field in fields(Runs) if field.name not in ("ch
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A number that a run has, and how it is shown.
+    """A number that a run has: its column in the tables, and on the page its heading with the unit, scale and digits.
 
     Attributes:
-        name: Name of the column in the tables.
-        heading: Of its column on the page, with the unit.
-        scale: What it is multiplied with there.
-        digits: After the point.
         tested: Heading of the differences, with their unit; empty for one that is not tested.
         is_ratio: Whether policies are compared by their ratio; else by their difference.
         less: Whether less is better.

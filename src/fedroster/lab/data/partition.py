@@ -1,7 +1,9 @@
 r"""How samples are divided among clients.
 
 By Dirichlet shares (Huang et al. 2021, section 6.2.1; Choice A9), by a few labels each (Qu et al. 2021, section VI-A),
-or alike; and with labels that go with speed, as where slow clients hold data of their own.
+or alike; and with labels that go with speed, as where slow clients hold data of their own.  Each division returns rows
+of ``labels``, shape (clients, samples_per_client), and raises a ConfigurationError if a parameter is out of range, or
+the data set, or a class of it, is smaller than a client's share.
 """
 
 from __future__ import annotations
@@ -58,12 +60,6 @@ def dirichlet_partition(
     q is drawn once for each client.  Samples are drawn uniformly, without replacement within a client; different
     clients may hold the same sample, as in the paper.  Where a class has fewer samples than a client wants, the rest
     comes from the client's other classes in proportion.
-
-    Returns:
-        Rows of ``labels``, shape (clients, samples_per_client).
-
-    Raises:
-        ConfigurationError: If the data set is smaller than a client's share, or a parameter is out of range.
     """
     check_number("gamma_1", gamma_1, above=0.0)
     _check(labels, num_clients, samples_per_client)
@@ -96,13 +92,6 @@ def label_partition(
     samples of a client are divided equally among its labels, to one, and are drawn uniformly without replacement.  No
     two clients hold the same sample, as in the paper, where each label has samples enough; else each client draws from
     the whole data set.
-
-    Returns:
-        Rows of ``labels``, shape (clients, samples_per_client).
-
-    Raises:
-        ConfigurationError: If the data set, or a class of it, is smaller than a client's share, or a parameter is out
-            of range.
     """
     _check(labels, num_clients, samples_per_client)
     check_integer("labels_per_client", labels_per_client, least=1)
@@ -147,12 +136,6 @@ def iid_partition(labels: IntArray, *, num_clients: int, samples_per_client: int
     """Give each client samples that are drawn uniformly from the whole data set, without replacement.
 
     No two clients hold the same sample where the data set is large enough.
-
-    Returns:
-        Rows of ``labels``, shape (clients, samples_per_client).
-
-    Raises:
-        ConfigurationError: If the data set is smaller than a client's share, or a parameter is out of range.
     """
     _check(labels, num_clients, samples_per_client)
     if num_clients * samples_per_client <= labels.shape[0]:
@@ -174,19 +157,8 @@ def couple_with_speed(
     :math:`\lfloor G i / C \rfloor`.  A part of each client's samples is replaced by samples of its group's
     labels, drawn uniformly without replacement within a client; clients may hold the same sample.
 
-    Args:
-        partition: Rows of ``labels``, shape (clients, samples).
-        labels: Classes of all samples, shape (n,).
-        times_s: Usual time of each client, shape (clients,), seconds.
-        coupling: Share of a client's samples that are replaced, in [0, 1].
-        num_classes: C.
-        rng: Draws the samples.
-
-    Returns:
-        Rows of ``labels``, shape (clients, samples).
-
-    Raises:
-        ConfigurationError: If there are fewer classes than groups, or a group has too few samples.
+    ``partition`` are rows of ``labels``, ``times_s`` the usual time of each client, shape (clients,), and the coupling
+    is the share of a client's samples that are replaced, in [0, 1].
     """
     check_number("coupling", coupling, least=0.0, most=1.0)
     clients, samples = partition.shape

@@ -38,13 +38,9 @@ def pareto_figure(
     More of y is better, and less or ``more_x``; those ``aided`` know the truth, and those in ``focus`` are marked.
     """
     front = pareto_front(points, more_x=more_x, aided=aided)
-
-    def kind(label: str) -> str:
-        marked = dict.fromkeys(focus, "in focus") | dict.fromkeys(aided, "knows the truth")
-        marked[REFERENCE] = "the reference"
-        return marked.get(label) or ("on the Pareto front" if label in front else "beaten")
-
-    kinds = {label: kind(label) for label in points}
+    marked = dict.fromkeys(front, "on the Pareto front") | dict.fromkeys(focus, "in focus")
+    marked |= dict.fromkeys(aided, "knows the truth") | {REFERENCE: "the reference"}
+    kinds = {label: marked.get(label, "beaten") for label in points}
     ends = [
         _ends([point[axis] for point in points.values()], most)
         for axis, most in enumerate((np.inf, 100.0))  # y is a share in percent

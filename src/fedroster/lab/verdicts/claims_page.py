@@ -102,17 +102,13 @@ def _contradicted(verdicts: Sequence[Verdict]) -> list[str]:
 
 def claims_sections(verdicts: Sequence[Verdict]) -> list[Section]:
     """The claims in groups, a line each, and how each was tested, folded."""
-    sections = [
-        Section(f"{name}: {counted(group)}", table=_short_table(group)) for name, group in in_groups(verdicts).items()
-    ]
+    sections, columns = list[Section](), ("verdict", "claim", "where", "by how much")
+    for name, group in in_groups(verdicts).items():
+        rows = [(one.word, one.claim.statement, one.claim.source, _shown(one)) for one in group]
+        sections.append(Section(f"{name}: {counted(group)}", table=Table(columns, rows, columns)))
     if sections:
         sections.append(Section("How each claim was tested", [TEST_NOTE], table=_full_table(verdicts), folded=True))
     return sections
-
-
-def _short_table(verdicts: Sequence[Verdict]) -> Table:
-    rows = [(one.word, one.claim.statement, one.claim.source, _shown(one)) for one in verdicts]
-    return Table(("verdict", "claim", "where", "by how much"), rows, ("verdict", "claim", "where", "by how much"))
 
 
 def _full_table(verdicts: Sequence[Verdict]) -> Table:

@@ -13,8 +13,7 @@ from fedroster.catalogue import make_policy, make_scenario, parse_settings
 from fedroster.errors import ConfigurationError, UnknownNameError
 from fedroster.lab.pages.charts import Figure, data_of, narrow
 from fedroster.lab.pages.report import BAND_NOTE, Report, Section, picture, write_page
-from fedroster.lab.trials.processes import in_processes
-from fedroster.lab.trials.run import Done, Engine, Where, finish, provenance
+from fedroster.lab.trials.run import Done, Where, finish, provenance
 from fedroster.lab.trials.store import machine, read_json, write_json, write_table
 from fedroster.lab.trials.trial import ALONE, Conditions, Trial
 from fedroster.lab.verdicts.claims_page import claims_sections, headline, numbers_of, numbers_table
@@ -71,10 +70,8 @@ def reproduce(
     pages: bool = True,
     tables: bool = False,
     width: float | None = None,
-    workers: int | None = None,
-    engine: Engine = in_processes,
-    conditions: Conditions = ALONE,
     progress: Callable[[float], None] | None = None,
+    **where: Unpack[Where],
 ) -> list[Verdict]:
     """Make figures of a paper, and judge its claims.
 
@@ -87,10 +84,8 @@ def reproduce(
         pages: Whether to write pictures, and the page as HTML and as Markdown.
         tables: Whether to write the data of every figure.
         width: Of pictures for a paper, as PDF, in points; None for none.
-        workers: Runs at the same time; None for one for each core.
-        engine: Where they run.
-        conditions: Device, data and the end of the time.
         progress: Called with the share of all rounds that is done.
+        **where: As :func:`~fedroster.lab.trials.run.run_trials` takes it.
 
     Raises:
         UnknownNameError: If there is no such paper, scale or figure.
@@ -110,8 +105,9 @@ def reproduce(
         for need in recipe.needs.values()
     }
     entry = registered(order.paper)
-    conditions = replace(conditions, registry="" if entry is None else entry.digest)
-    finished = _play(needed, folder, progress, workers=workers, engine=engine, conditions=conditions)
+    conditions = replace(where.get("conditions", ALONE), registry="" if entry is None else entry.digest)
+    where["conditions"] = conditions
+    finished = _play(needed, folder, progress, **where)
     claims, figures, numbers = list[Claim](), dict[str, Figure](), dict[str, Numbers]()
     for name, recipe in recipes.items():
         runs = {label: [done.run for done in finished[need]] for label, need in recipe.needs.items()}
