@@ -358,7 +358,8 @@ def refuse_unseen(policy: AnyPolicy, *, tells_signatures: bool = False) -> None:
     if signs(policy) is not None and not tells_signatures:
         raise ConfigurationError(
             f"{type(policy).__name__} learns from signatures of updates, and this engine, as it is set up here, "
-            "computes none; it runs in simulate, federate and compare, and in rounds of Flower's SelectingGrid"
+            "computes none; it runs in simulate, federate and compare, in rounds of Flower's SelectingGrid, in FLARE's "
+            "Selecting with a check, and in pfl with ReportSignatures"
         )
 
 

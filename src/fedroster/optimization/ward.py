@@ -1,8 +1,4 @@
-"""Ward's clusters by distances that need not be Euclidean, in O(n^2).
-
-The chain of nearest neighbours: D. Müllner, "Modern hierarchical, agglomerative clustering algorithms", 2011,
-arXiv:1109.2378, section 3.
-"""
+"""Ward's clusters in O(n^2), by distances that need not be Euclidean (Müllner 2011, arXiv:1109.2378, section 3)."""
 
 from __future__ import annotations
 
@@ -16,10 +12,7 @@ from fedroster.core.compiled import interpreted_at_first, njit
 
 @njit(cache=True, nogil=True)
 def _chain(square, gone, into, cost):
-    """Merge neighbours that are nearest to each other until one cluster is left; `square` is overwritten.
-
-    Merge t puts cluster `gone[t]` into `into[t]` at the squared distance `cost[t]`; merges do not come by their cost.
-    """
+    """Merge nearest neighbours: merge t puts `gone[t]` into `into[t]` at `cost[t]`, a square; in no order of it."""
     n = square.shape[0]
     size = np.ones(n)
     left = np.arange(n)
@@ -33,12 +26,9 @@ def _chain(square, gone, into, cost):
         while True:
             x = chain[depth - 1]
             row = square[x]
-            y = before = -1
-            least = math.inf
-            if depth > 1:  # the one before wins ties, or the chain would go round in a circle
-                before = chain[depth - 2]
-                y = before
-                least = row[y]
+            before = chain[depth - 2] if depth > 1 else -1  # it wins ties, or the chain would go round in a circle
+            y = before
+            least = row[y] if depth > 1 else math.inf
             for k in range(count):
                 j = left[k]
                 if row[j] < least and j != x:
@@ -69,8 +59,6 @@ def _chain(square, gone, into, cost):
 def ward(square: FloatArray, count: int) -> IntArray:
     """Label of each point's cluster, from 0, shape (n,): Ward's tree, cut where at most ``count`` clusters are left.
 
-    Merges at one distance are done together or not at all, so that ties do not depend on an order.
-
     Args:
         square: Squares of distances, symmetric, shape (n, n); overwritten.
         count: Clusters, >= 1.
@@ -82,7 +70,7 @@ def ward(square: FloatArray, count: int) -> IntArray:
         cost = np.empty(n - 1)
         run = interpreted_at_first(_chain, square.size)
         run(square, found[0], found[1], cost)
-        done = cost <= np.partition(cost, n - count - 1)[n - count - 1]
+        done = cost <= np.partition(cost, n - count - 1)[n - count - 1]  # merges of equal cost together, or not at all
         into[found[0, done]] = found[1, done]
     while (into != into[into]).any():
         into = into[into]

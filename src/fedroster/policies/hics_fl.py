@@ -42,8 +42,7 @@ def cluster(bias: FloatArray, balance: FloatArray, count: int, weight: float) ->
     norm = np.linalg.norm(bias, axis=1)
     unit = bias / np.where(norm > 0.0, norm, 1.0)[:, None]
     square = unit @ unit.T
-    square[norm == 0.0] = 1.0  # an update of zero is at angle 0
-    square[:, norm == 0.0] = 1.0
+    square[norm == 0.0] = square[:, norm == 0.0] = 1.0  # an update of zero is at angle 0
     for i, row in enumerate(square):
         apart = np.arccos(np.clip(row[i:], -1.0, 1.0)) + weight * np.abs(balance[i] - balance[i:])
         row[i:] = square[i:, i] = apart * apart

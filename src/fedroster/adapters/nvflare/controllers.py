@@ -27,6 +27,7 @@ else:
 from fedroster.adapters.nvflare.collaboration import TESTED, log
 from fedroster.adapters.nvflare.replies import CheckUpdate, Update, UpdateCheck, check_update, counted, read_update
 from fedroster.core.errors import ConfigurationError, FedrosterError
+from fedroster.core.protocols import signs
 from fedroster.engine.choose import Clients, Node
 from fedroster.engine.contexts import ContextOptions, NodeContext
 from fedroster.engine.edges import EdgeMap
@@ -63,7 +64,8 @@ class Selecting(_Controller):
     clock and learned from; the controller goes on when the round is over, and never sees them.  Only what can be
     aggregated reaches it: results are held until the round is over, and judged beside each other.  Without a ``check``,
     or where FLARE keeps tensors on disk, each is handed on when it comes.  A round without updates leaves the model as
-    it is.  A decision's weights are applied by what results are rewritten to, for an average by samples.
+    it is.  A decision's weights are applied by what results are rewritten to, for an average by samples.  With a
+    ``check``, a policy that learns from signatures of updates is told them.
 
     FLARE builds a controller from JSON: what is no number or text belongs in the class, as above.
 
@@ -129,8 +131,10 @@ class Selecting(_Controller):
             state_dir=self.state_dir,
             log=log,
             weighs=averages and self._check.check is not None,
+            tells_signatures=self._check.check is not None,
         )
         self._desk = PushedRounds(rounds, losses=self.losses)
+        self._signs = signs(rounds.selector.policy)
         self._seen_s: dict[str, float] = {}
         self._sampled: OpenRound | None = None
         self._under_way: tuple[OpenRound, Update] | None = None
@@ -193,6 +197,8 @@ class Selecting(_Controller):
             timeout_s, task.timeout = task.timeout or None, 0  # a task that ends takes late results with it
             min_responses = 0
             sent = read_update(FLModelUtils.from_shareable(task.data))
+            if self._signs is not None and self._signs.of == "bias":  # here a model without one ends the run
+                self._desk.rounds.signature(sent.numbers, sent.numbers)
             self._under_way = round_, sent
             self._tasks[task.msg_root_id] = task, round_, sent
             self._desk.sent(round_, self._check.flaw(sent), timeout_s=timeout_s)
@@ -238,9 +244,19 @@ class Selecting(_Controller):
             return
         update, wrong = self._read(sent, client_task.result)
         held = None if self._check.check is None else (client_task, client_task.result, fl_ctx, update)
+        signature = None
+        if wrong is None and self._signs is not None:
+            signature = self._desk.rounds.signature(update.base(sent), update.numbers)
         with self._desk.lock:  # the round is not ended before the controller has the result
-            time_s = arrived_s - round_.sent_s
-            counts = self._desk.answered(round_, name, held, wrong=wrong, metrics=update.metrics, time_s=time_s)
+            counts = self._desk.answered(
+                round_,
+                name,
+                held,
+                wrong=wrong,
+                metrics=update.metrics,
+                signature=signature,
+                time_s=arrived_s - round_.sent_s,
+            )
             if counts and held is None:
                 super()._process_result(client_task, fl_ctx)
         client_task.result = None

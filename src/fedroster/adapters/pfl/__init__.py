@@ -8,7 +8,7 @@ from fedroster.core.errors import MissingDependencyError
 try:
     from fedroster.adapters.pfl.checkpoint import RunCheckpoint
     from fedroster.adapters.pfl.dataset import SelectedDataset, without_amplification
-    from fedroster.adapters.pfl.losses import ReportLosses
+    from fedroster.adapters.pfl.losses import ReportLosses, ReportSignatures
     from fedroster.adapters.pfl.memory import RememberUpdates, WeighUpdates
     from fedroster.adapters.pfl.metrics import SelectionMetrics
 except ModuleNotFoundError as error:
@@ -19,6 +19,7 @@ except ModuleNotFoundError as error:
 __all__ = [
     "RememberUpdates",
     "ReportLosses",
+    "ReportSignatures",
     "RunCheckpoint",
     "SelectedDataset",
     "SelectionMetrics",

@@ -19,7 +19,7 @@ from pfl.data.federated_dataset import FederatedDatasetBase
 from pfl.exception import CheckpointNotFoundError
 
 from fedroster.adapters.pfl.workers import this_worker
-from fedroster.core.arrays import IntArray
+from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError, RoundNotBegunError, StateFileError
 from fedroster.core.ids import ClientId, checked_ids
@@ -92,6 +92,7 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
         round_s: Simulated length of the last round, seconds.
         iterations: Cohorts that were given to pfl.
         factors: What updates of this worker's users are still to be scaled by; None if no postprocessor asks.
+        signatures: Of the present cohort's updates, by user; None if no postprocessor tells them.
     """
 
     def __init__(
@@ -124,7 +125,7 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
                 f"the network has {network.spec.num_servers} servers and the selector is a {type(selector).__name__}; "
                 "pfl has one server: expected a flat network and a fedroster.Selector"
             )
-        refuse_unseen(selector.policy)
+        refuse_unseen(selector.policy, tells_signatures=True)
         self.users = tuple(range(num_clients) if users is None else checked_ids(users))
         if len(self.users) != num_clients:
             raise ConfigurationError(f"there are {len(self.users)} users; expected {num_clients}, one for each client")
@@ -136,6 +137,8 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
         self.clock_s = self.round_s = 0.0
         self.iterations = 0
         self.factors: dict[ClientId, float] | None = None
+        self.signatures: dict[ClientId, FloatArray] | None = None
+        self.seed = seed
         self._weights: dict[ClientId, float] = {}  # of the selector's cohort; none where they count by samples
         self._make_dataset, self._network = make_dataset, network
         self._streams = Streams(seed)
@@ -185,7 +188,7 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
             cohort_size: The selector's own.
 
         Raises:
-            ConfigurationError: If it is another, or weights of updates are not applied.
+            ConfigurationError: If it is another, weights of updates are not applied, or signatures are not told.
             InfeasibleError: If no update came in time in 1,000 rounds.
         """
         if cohort_size != self.selector.cohort_size:
@@ -193,6 +196,7 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
                 f"pfl asks for {cohort_size} users, and the selector chooses up to {self.selector.cohort_size}; "
                 "expected the same number (cohort_size of the algorithm's parameters; max_overshoot_fraction must be 0)"
             )
+        refuse_unseen(self.selector.policy, tells_signatures=self.signatures is not None)
         if self.factors is None:
             refuse_weights(self.selector.policy, "there are no postprocessors=WeighUpdates(users).after(...)")
         if self.factors:
@@ -280,6 +284,9 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
             return
         number, told = self._untold
         losses = {user: loss for user, loss in self._losses.items() if user in told["times_s"]}
+        if self.signatures:
+            told["signatures"] = self.signatures.copy()
+            self.signatures.clear()
         self._untold, self._losses = None, {}
         self.selector.observe(number, losses=losses or None, **told)
 

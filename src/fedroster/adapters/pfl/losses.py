@@ -1,4 +1,4 @@
-"""Losses that users measure while they train, for policies that learn from them."""
+"""Losses that users measure while they train, and signatures of their updates, for policies that learn from them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from collections.abc import Callable
 
 import numpy as np
 from pfl.context import CentralContext, UserContext
+from pfl.internal.ops.selector import get_default_framework_module
 from pfl.metrics import Metrics
 from pfl.postprocessor.base import Postprocessor
+from pfl.stats import MappedVectorStatistics
 
 from fedroster.adapters.pfl.dataset import SelectedDataset
 from fedroster.adapters.pfl.workers import summed
+from fedroster.aggregation.signatures import signatures_of
+from fedroster.core.arrays import FloatArray
+from fedroster.core.ids import ClientId
+from fedroster.core.protocols import signs
 
 
 class ReportLosses(Postprocessor):
@@ -53,4 +59,43 @@ class ReportLosses(Postprocessor):
         told = np.flatnonzero(count)
         self._dataset.report_losses({self._dataset.users[row]: float(total[row] / count[row]) for row in told.tolist()})
         self._measured[:] = 0.0
+        return Metrics()
+
+
+class ReportSignatures(Postprocessor):
+    """A postprocessor, the first of all, that tells the signatures of users' updates; datasets have a ``user_id``."""
+
+    def __init__(self, dataset: SelectedDataset) -> None:
+        """Look at the updates of a dataset's users."""
+        self._dataset = dataset
+        self._wanted = signs(dataset.selector.policy)
+        length = 0 if self._wanted is None else self._wanted.length
+        self._found = np.zeros((len(dataset.users), length + 1))  # the last says whether there is one
+        self._told = dict[ClientId, FloatArray]()
+        dataset.signatures = self._told
+
+    def postprocess_one_user(
+        self, *, stats: MappedVectorStatistics, user_context: UserContext
+    ) -> tuple[MappedVectorStatistics, Metrics]:
+        """Note the signature of one user's update."""
+        if self._wanted is not None:
+            row = self._dataset.users.index(user_context.user_id)
+            ops = get_default_framework_module()
+            update = {key: ops.to_numpy(value)[None] / float(stats.weight) for key, value in stats.items()}
+            unmoved = {key: np.zeros(value.shape[1:]) for key, value in update.items()}
+            found = signatures_of(
+                update,
+                unmoved,
+                self._wanted,
+                seed=self._dataset.seed,
+            )
+            self._found[row] = *found[0], 1.0
+        return stats, Metrics()
+
+    def postprocess_server_metrics(self, *, central_context: CentralContext, aggregate_metrics: Metrics) -> Metrics:
+        """Tell the dataset what the users of all workers sent."""
+        for user, found in zip(self._dataset.users, summed(self._found), strict=True):
+            if found[-1]:
+                self._told[user] = found[:-1]
+        self._found[:] = 0.0
         return Metrics()
