@@ -47,14 +47,21 @@ class Clients:
 
     num_connected = 0
 
-    def __init__(self, connected: Callable[[], Sequence[Node]], look: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        connected: Callable[[], Sequence[Node]],
+        look: Callable[[], None] = lambda: None,
+        *,
+        are_all: bool = False,
+    ) -> None:
         """Ask an engine.
 
         Args:
             connected: The connected clients, with what is known of each.
             look: Called before each question; raises to end a wait, and may book failures.
+            are_all: Whether no other clients ever come.
         """
-        self._connected, self._look = connected, look
+        self._connected, self._look, self._are_all = connected, look, are_all
 
     def nodes(self, cohort: Mapping[str, int] | None) -> Sequence[Node]:
         """Clients that are connected and known well enough.
@@ -70,7 +77,7 @@ class Clients:
 
     def may_more_come(self) -> bool:
         """Whether it is worth to wait for more clients than have come."""
-        return True
+        return not self._are_all
 
     def why_none(self, num_busy: int) -> str:
         """Why no client can be chosen, if this many are busy."""

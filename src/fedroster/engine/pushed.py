@@ -181,6 +181,8 @@ class PushedRounds:
                 found = [node for node in nodes if node.context.willing and node.name not in busy]
                 is_enough = len(found) >= wanted or bool(found and not clients.may_more_come())
             if is_enough or left_s <= 0.0:
+                if cohort is None and 0 < len(found) < wanted:
+                    self._log.warning("only %d clients can be chosen; the first round was to have %d", len(found), wanted)
                 return found
             if self._now() - warned_s >= _MINUTE_S:
                 warned_s = self._now()
@@ -190,9 +192,10 @@ class PushedRounds:
     def _wait_on_lock(self, seconds: float) -> None:
         self.lock.wait(min(_LOOK_S, seconds))
 
-    def sent(self, round_: OpenRound, flaw: str = "", *, timeout_s: float | None = None) -> Ending:
-        """Book that a round's messages go out now: its time begins; ``timeout_s`` is the caller's own limit.
+    def sent(self, round_: OpenRound, flaw: str = "", *, timeout_s: float | None = None, first: int = 0) -> Ending:
+        """Book that a round's messages go out now: its time begins.
 
+        ``timeout_s`` is the caller's own limit, and ``first`` its own number of replies, where the rules have none.
         For what is wrong with the model that they hold, ``flaw``, no client is blamed.
         """
         with self.lock:
@@ -201,7 +204,7 @@ class PushedRounds:
                 self._log.error("round %d: the model that is sent %s; no client is blamed", round_.choice.round, flaw)
             round_.waiting = set(names)
             rules = self._rules.of(round_.choice.round)
-            round_.ending = rules.ending(len(names), self._now(), timeout_s)
+            round_.ending = rules.ending(first or len(names), self._now(), timeout_s)
             return round_.ending
 
     def answered(

@@ -117,11 +117,11 @@ class RoundRules:
         """
         return min(self.evaluate_deadline_s or self.deadline_s, math.inf if timeout_s is None else timeout_s)
 
-    def ending(self, num_sent: int, sent_s: float, timeout_s: float | None) -> Ending:
+    def ending(self, wanted: int, sent_s: float, timeout_s: float | None) -> Ending:
         """When a round ends, once its messages are out.
 
         Args:
-            num_sent: How many nodes were sent one.
+            wanted: Usable replies with which it is complete, unless the rules say so.
             sent_s: When, seconds of the caller's clock.
             timeout_s: The caller's own limit; None for none.
         """
@@ -129,7 +129,7 @@ class RoundRules:
         hard_s = sent_s + limit_s
         until_s = hard_s if self.min_replies else min(sent_s + self.deadline_s, hard_s)
         given_up_s = sent_s + (self.give_up_s or 10.0 * min(self.deadline_s, limit_s))
-        return Ending(self, self.first or num_sent, sent_s, until_s, given_up_s)
+        return Ending(self, self.first or wanted, sent_s, until_s, given_up_s)
 
     def cap_s(self, of_selector: T) -> T | float:
         """The cap on exchange times that counts.

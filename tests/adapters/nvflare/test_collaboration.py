@@ -56,6 +56,16 @@ def test_every_call_of_a_client_is_counted_and_none_more():
     assert min(rates.values()) >= 0.3 - 2 / 12
 
 
+def test_a_job_with_fewer_sites_than_a_cohort_warns_and_waits_for_none_since_none_can_come(caplog):
+    with job({"a": Site(), "b": Site()}):
+        clients, _ = clients_of(m=5)
+        started_s = time.monotonic()
+        replies = clients.call("train", model())
+        assert time.monotonic() - started_s < 10.0
+    assert {reply.name for reply in replies} == {"a", "b"}
+    assert "only 2 clients can be chosen; the first round was to have 5" in caplog.text
+
+
 def test_each_round_has_its_own_deadline():
     sites = {"slow": Site(fate=(0.25, 0.25)), "fast": Site()}
     rules = RoundRules(deadline_of=lambda number: 5.0 if number == 1 else 0.1, min_nodes=2)

@@ -219,6 +219,41 @@ def test_a_blocking_controller_gets_the_replies_that_count():
     assert [result.meta["client_name"] for result in controller.got] == ["fast"]
 
 
+class AsksFor(FedAvg):
+    """A controller with a number of results of its own, which ends its round."""
+
+    least = 1
+
+    def run(self):
+        clients = self.sample_clients(self.num_clients)
+        self.got = self.send_model_and_wait(data=self.model, targets=clients, min_responses=self.least)
+
+
+class AsksForSelected(Selecting, AsksFor):
+    pass
+
+
+def test_a_controllers_own_number_of_results_ends_the_round_as_in_flare():
+    sites = {"slow": Site(fate=(1.0,)), "fast": Site(delay_s=0.02)}
+    controller, engine, reports = play(sites, kind=AsksForSelected)
+    assert not engine.panics
+    assert [result.meta["client_name"] for result in controller.got] == ["fast"]
+    assert reports[0].status == {"slow": None, "fast": Status.COMPLETED}
+
+
+def test_more_results_than_a_round_has_clients_are_refused():
+    _, engine, _ = play({"a": Site(), "b": Site()}, kind=AsksForSelected, least=3)
+    assert "min_responses is 3; expected at most cohort_size = 2" in engine.panics[0]
+
+
+def test_fewer_clients_than_a_cohort_are_waited_for_and_warned_of(caplog):
+    _, engine, reports = play({"a": Site(), "b": Site()}, rounds=2, m=5, rules=RoundRules(wait_s=0.3))
+    assert not engine.panics
+    assert [len(report.status) for report in reports] == [2, 2]
+    warned = [record.getMessage() for record in caplog.records if record.name == "nvflare.fedroster"]
+    assert sum("only 2 clients can be chosen; the first round was to have 5" in line for line in warned) == 1
+
+
 def test_a_controller_without_a_selector_says_so():
     class Bare(Selecting, FedAvg):
         pass

@@ -122,7 +122,7 @@ class SelectingClients(Resumed):
         """
         sent = read_update(model)
         desk = self._desk
-        round_ = desk.begin(Clients(self._connected, self._look), sent.num_bits)
+        round_ = desk.begin(Clients(self._connected, self._look, are_all=True), sent.num_bits)
         ending = desk.sent(round_, self._check.flaw(sent))
         updates: dict[str, Update] = {}
 

@@ -194,14 +194,16 @@ class Selecting(_Controller):
         round_ = self._sampled
         if round_ is not None and set(names) == set(round_.choice.clients):
             self._sampled = None
+            if min_responses > (most := self._desk.selector.cohort_size):
+                raise ConfigurationError(f"min_responses is {min_responses}; expected at most cohort_size = {most}")
             timeout_s, task.timeout = task.timeout or None, 0  # a task that ends takes late results with it
-            min_responses = 0
+            first, min_responses = min_responses, 0
             sent = read_update(FLModelUtils.from_shareable(task.data))
             if self._signs is not None and self._signs.of == "bias":  # here a model without one ends the run
                 self._desk.rounds.signature(sent.numbers, sent.numbers)
             self._under_way = round_, sent
             self._tasks[task.msg_root_id] = task, round_, sent
-            self._desk.sent(round_, self._check.flaw(sent), timeout_s=timeout_s)
+            self._desk.sent(round_, self._check.flaw(sent), timeout_s=timeout_s, first=first)
         super().broadcast(task=task, fl_ctx=fl_ctx, targets=targets, min_responses=min_responses, **options)
 
     def broadcast_and_wait(
