@@ -182,7 +182,8 @@ class PushedRounds:
                 is_enough = len(found) >= wanted or bool(found and not clients.may_more_come())
             if is_enough or left_s <= 0.0:
                 if cohort is None and 0 < len(found) < wanted:
-                    self._log.warning("only %d clients can be chosen; the first round was to have %d", len(found), wanted)
+                    said = "only %d clients can be chosen; the first round was to have %d"
+                    self._log.warning(said, len(found), wanted)
                 return found
             if self._now() - warned_s >= _MINUTE_S:
                 warned_s = self._now()

@@ -19,7 +19,6 @@ from test_grid import play, selecting
 from fedroster import RBCSF
 from fedroster.adapters.flower import ContextOptions, ContextReporter, NodeContext, paper_features, report_context
 from fedroster.adapters.flower.context import RECORD
-from fedroster.adapters.flower.nodes import NodeBook
 from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.engine.contexts import measured_bandwidth, read_context
 
@@ -202,15 +201,16 @@ def test_rules_out_of_range_are_refused(rules):
 
 
 def test_a_context_under_another_name_changes_nothing():
-    book = NodeBook(ContextOptions(), {})
-    assert book.note(1, record(name="a"), 0.0).name == "a"
-    assert book.note(1, record(name="b"), 1.0) is None
-    assert book.note(2, record(name="a"), 1.0) is None
-    assert [node.seen_s for node in book.named("a")] == [0.0]
-    assert book.stale([1, 2], 1.0) == []  # the impostor is not asked again
-    book.keep([2], 2.0)
-    assert book.stale([2], 2.0) == [2]
-    assert book.note(2, record(name="a"), 2.0).node_id == 2
+    grid, fake, _ = selecting({})
+    roster = grid._roster
+    assert roster.note(1, record(name="a")).name == "a"
+    fake.clock.sleep(1.0)
+    assert roster.note(1, record(name="b")) is None
+    assert roster.note(2, record(name="a")) is None
+    assert [node.seen_s for node in roster.named("a")] == [1000.0]
+    assert roster.stale([1, 2]) == []  # the impostor is not asked again
+    fake.nodes[2] = FakeNode("a")
+    assert [node.node_id for node in roster.nodes(None)] == [2]  # the first one is gone, and its name free
 
 
 # ---------------------------------------------------------------- names and places from the SuperLink

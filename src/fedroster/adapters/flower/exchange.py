@@ -7,12 +7,16 @@ every reply is timed: it arrived between two looks, and the middle of them is at
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
+
+from fedroster.engine.outcomes import LEAST_TIME_S
 
 log = logging.getLogger("flwr.fedroster")
 """A child of Flower's own logger, whose handlers and level it has: its lines are those that operators read."""
@@ -20,7 +24,6 @@ log = logging.getLogger("flwr.fedroster")
 _SHORTEST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 0.08
 _GROWTH = 1.3
-_LEAST_TIME_S = 1e-6
 _REST_S = 0.5
 
 
@@ -31,38 +34,30 @@ class Clock:
     sleep = staticmethod(time.sleep)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Flight:
-    """A message under way.
+    """A message under way, and its reply.
 
     Attributes:
         message: The message.
         message_id: Its id; replies name it.
-        node_id: Where it went.
         sent_s: When it could be fetched, seconds of the exchange's clock.
         then: Takes its reply.
+        reply: The reply, with content or an error; None before it is there.
+        time_s: Time from sending to its arrival, seconds, > 0.
     """
 
     message: Message
     message_id: str
-    node_id: int
     sent_s: float
-    then: Callable[[Arrival], None]
+    then: Callable[[Flight], None]
+    reply: Any = None
+    time_s: float = math.nan
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Arrival:
-    """A reply.
-
-    Attributes:
-        flight: What it replies to.
-        reply: The reply, with content or an error.
-        time_s: Time from sending to arrival, seconds, > 0.
-    """
-
-    flight: Flight
-    reply: Message
-    time_s: float
+    @property
+    def node_id(self) -> int:
+        """Where it went."""
+        return self.message.metadata.dst_node_id
 
 
 class Exchange:
@@ -83,11 +78,7 @@ class Exchange:
         self._looked_s = clock.now()
         self._pause_s = _SHORTEST_PAUSE_S
 
-    def send(
-        self,
-        messages: Sequence[Message],
-        then: Callable[[Arrival], None],
-    ) -> tuple[list[Flight], list[int]]:
+    def send(self, messages: Sequence[Message], then: Callable[[Flight], None]) -> tuple[list[Flight], list[int]]:
         """Send messages, at most one for each node, whose replies ``then`` takes.
 
         Returns:
@@ -97,10 +88,7 @@ class Exchange:
             return [], []
         taken = set(self._grid.push_messages(messages))  # every grid writes the ids on the messages, too
         sent_s = self.clock.now()
-        sent = [
-            Flight(message, message.metadata.message_id, message.metadata.dst_node_id, sent_s, then)
-            for message in messages
-        ]
+        sent = [Flight(message, message.metadata.message_id, sent_s, then) for message in messages]
         flights = [flight for flight in sent if flight.message_id in taken]
         refused = [flight.node_id for flight in sent if flight.message_id not in taken]
         self.open |= {flight.message_id: flight for flight in flights}
@@ -126,7 +114,7 @@ class Exchange:
             if not waited or is_enough() or self.clock.now() >= until_s:
                 break
             now_s = self.clock.now()  # a look that takes long, over a slow network, is followed by as long a pause
-            self.pause(min(max(self._pause_s, min(now_s - self._looked_s, _LONGEST_PAUSE_S)), until_s - now_s))
+            self.clock.sleep(min(max(self._pause_s, min(now_s - self._looked_s, _LONGEST_PAUSE_S)), until_s - now_s))
         return waited
 
     def look(self) -> None:
@@ -139,27 +127,24 @@ class Exchange:
             return
         before_s = self._looked_s
         self._looked_s = self.clock.now()
-        arrivals = []
+        arrived = []
         for reply in self._grid.pull_messages(list(self.open)):
             flight = self.open.get(reply.metadata.reply_to_message_id)
             if flight is None or (reply.has_content() and reply.metadata.src_node_id != flight.node_id):
                 continue
             del self.open[flight.message_id]
             arrived_s = (max(before_s, flight.sent_s) + self._looked_s) / 2.0
-            arrivals.append(Arrival(flight, reply, max(arrived_s - flight.sent_s, _LEAST_TIME_S)))
-        self._pause_s = _SHORTEST_PAUSE_S if arrivals else min(self._pause_s * _GROWTH, _LONGEST_PAUSE_S)
-        for arrival in arrivals:
-            arrival.flight.then(arrival)
-
-    def pause(self, seconds: float) -> None:
-        """Pause, even if exchanges are open."""
-        if seconds > 0.0:
-            self.clock.sleep(seconds)
+            flight.reply, flight.time_s = reply, max(arrived_s - flight.sent_s, LEAST_TIME_S)
+            arrived.append(flight)
+        self._pause_s = _SHORTEST_PAUSE_S if arrived else min(self._pause_s * _GROWTH, _LONGEST_PAUSE_S)
+        for flight in arrived:
+            flight.then(flight)
 
     def rest(self, seconds: float) -> None:
         """Take the replies that are there, and pause for a moment, or for so long if that is shorter."""
         self.look()
-        self.pause(min(_REST_S, seconds))
+        if seconds > 0.0:
+            self.clock.sleep(min(_REST_S, seconds))
 
     def forget(self, flights: Iterable[Flight]) -> None:
         """Wait no longer for replies."""

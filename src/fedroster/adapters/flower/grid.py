@@ -20,7 +20,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedroster.adapters.flower.context import RECORD
-from fedroster.adapters.flower.exchange import Arrival, Clock, Exchange, log, readdressed
+from fedroster.adapters.flower.exchange import Clock, Exchange, Flight, log, readdressed
 from fedroster.adapters.flower.needs import needs_of
 from fedroster.adapters.flower.places import FilledPlaces, Out
 from fedroster.adapters.flower.replies import (
@@ -30,9 +30,9 @@ from fedroster.adapters.flower.replies import (
     arrays_of,
     check_reply,
     is_dropout,
+    rewrite,
 )
 from fedroster.adapters.flower.roster import Roster
-from fedroster.adapters.flower.weights import check_weights, rewrite
 from fedroster.aggregation.memory import UpdateMemory
 from fedroster.aggregation.places import FreePlaces
 from fedroster.core.checks import check_integer
@@ -125,10 +125,8 @@ class SelectingGrid(Resumed, Grid):
         self._grid = grid
         self._strategy = strategy
         self._needs = needs_of(strategy)
-        if memory is not None:
-            self._needs.check_memory()
-        if places is not None:
-            self._needs.check_places()
+        is_in_places = places is not None
+        self._needs.check_options(selector.policy, has_memory=memory is not None, is_in_places=is_in_places)
         self._rules = RoundRules() if rules is None else rules
         self._rounds = Rounds(
             selector,
@@ -138,10 +136,9 @@ class SelectingGrid(Resumed, Grid):
             state_dir=state_dir,
             log=log,
             weighs=True,
-            tells_signatures=places is None,
-            is_in_places=places is not None,
+            tells_signatures=not is_in_places,
+            is_in_places=is_in_places,
         )
-        check_weights(selector.policy, self._needs)
         folder = self._rounds.folder
         self._updates = None if memory is None else RememberedUpdates(memory, folder and folder / "updates")
         self._exchange = Exchange(grid, Clock() if clock is None else clock)
@@ -169,7 +166,6 @@ class SelectingGrid(Resumed, Grid):
                 self._exchange,
                 self._checks["train"],
                 self._updates,
-                self._send,
             )
         self._kinds = frozenset(kinds)
         self._has_said = False
@@ -295,10 +291,14 @@ class SelectingGrid(Resumed, Grid):
         needs.check(self._rules.first or size)
         sizes = (len(array.data) for record in messages[0].content.array_records.values() for array in record.values())
         model_bit = 8.0 * sum(sizes)
+
+        def send(round_: OpenRound) -> Out:
+            return self._send(round_, messages, model_bit, timeout)
+
         if self._places is not None:
-            return self._places.play(messages, model_bit, timeout, size)
+            return self._places.play(arrays_of(messages[0].content), model_bit, size, send)
         round_ = desk.begin(self._roster, model_bit, at_most=size if size < self.selector.cohort_size else None)
-        out = self._send(round_, messages, model_bit, timeout)
+        out = send(round_)
 
         def odd(usable: Sequence[Reply]) -> dict[str, str]:
             return self._checks["train"].odd({reply.name: (out.sent[reply.name], reply.content) for reply in usable})
@@ -334,10 +334,10 @@ class SelectingGrid(Resumed, Grid):
             outgoing = self._places.renewed(outgoing)
         out = Out(round_, {by_id[message.metadata.dst_node_id].name: message for message in outgoing})
 
-        def take(arrival: Arrival) -> None:
-            if arrival.reply.has_error() and not round_.is_over:
-                out.errors.append(arrival.reply)
-            self._take(round_, by_id[arrival.flight.node_id], arrival, model_bit)
+        def take(flight: Flight) -> None:
+            if flight.reply.has_error() and not round_.is_over:
+                out.errors.append(flight.reply)
+            self._take(round_, by_id[flight.node_id], flight, model_bit)
 
         flights, refused = self._exchange.send(outgoing, take)
         flaw = self._checks["train"].flaw(outgoing[0]) if outgoing else ""
@@ -347,20 +347,19 @@ class SelectingGrid(Resumed, Grid):
             self._desk.lost(round_, by_id[node_id].name, "its message could not be sent")
         return out
 
-    def _take(self, round_: OpenRound, node: Node, arrival: Arrival, model_bit: float) -> None:
+    def _take(self, round_: OpenRound, node: Node, flight: Flight, model_bit: float) -> None:
         """Take a reply to a training message, in time or late."""
-        reply = arrival.reply
+        sent, reply = flight.message, flight.reply
         if reply.has_error():
             book = self._desk.lost if is_dropout(reply) else self._desk.failed
             book(round_, node.name, str(reply.error.reason))
             return
-        known = self._roster.note(node.node_id, reply.content, self._exchange.clock.now())
+        known = self._roster.note(node.node_id, reply.content)
         if known is node and not round_.is_over:
-            self._roster.time_transfer(node, model_bit, arrival.time_s)
+            self._roster.time_transfer(node, model_bit, flight.time_s)
         if RECORD in reply.content:
             del reply.content[RECORD]  # the strategy gets what it would get without us
         records = list(reply.content.metric_records.values())[::-1]
-        sent = arrival.flight.message
         wrong = self._checks["train"].wrong(sent, reply)
         signature = None
         if wrong is None and signs(self.selector.policy) is not None:
@@ -372,7 +371,7 @@ class SelectingGrid(Resumed, Grid):
             wrong=wrong,
             metrics={key: value for record in records for key, value in record.items()},
             signature=signature,
-            time_s=arrival.time_s,
+            time_s=flight.time_s,
         )
 
     # ---------------------------------------------------------------- everything else
@@ -394,9 +393,9 @@ class SelectingGrid(Resumed, Grid):
                 messages = [message for message in messages if message.metadata.dst_node_id not in busy]
             messages = self._allowed_to_evaluate(messages)
             limit_s = self._rules.evaluation_limit_s(timeout)
-        arrivals: list[Arrival] = []
+        arrived: list[Flight] = []
         started_s = self._exchange.clock.now()
-        flights, _ = self._exchange.send(messages, arrivals.append)
+        flights, _ = self._exchange.send(messages, arrived.append)
         left = self._exchange.wait(flights, self._exchange.clock.now() + limit_s)
         self._exchange.forget(left)
         if check is self._checks["evaluate"] and flights:
@@ -404,15 +403,14 @@ class SelectingGrid(Resumed, Grid):
             self._desk.evaluated(len(flights), len(flights) - len(left), took_s)
         if left:
             log.warning("%d of %d nodes have not answered in %.0f s", len(left), len(flights), limit_s)
-        good = {f"node {each.flight.node_id}": each for each in arrivals if each.reply.has_content()}
-        found = {name: check.wrong(each.flight.message, each.reply) for name, each in good.items()}
+        good = {f"node {each.node_id}": (each.message, each.reply) for each in arrived if each.reply.has_content()}
+        found = {name: check.wrong(*pair) for name, pair in good.items()}
         wrong = {name: reason for name, reason in found.items() if reason is not None}
-        rest = {name: (each.flight.message, each.reply) for name, each in good.items() if name not in wrong}
+        rest = {name: pair for name, pair in good.items() if name not in wrong}
         wrong |= check.odd(rest)
         for name, reason in wrong.items():
             log.warning("the reply of %s is refused: %s", name, shown(reason))
-        refused = {good[name] for name in wrong}
-        return [arrival.reply for arrival in arrivals if arrival not in refused]
+        return [each.reply for each in arrived if f"node {each.node_id}" not in wrong]
 
     def _allowed_to_evaluate(self, messages: list[Message]) -> list[Message]:
         """Messages to the nodes that the rules let evaluate; to all of them if there are no rules."""

@@ -15,6 +15,7 @@ from flwr.app import Message
 from flwr.serverapp.strategy import DifferentialPrivacyClientSideAdaptiveClipping, FedXgbCyclic
 
 from fedroster.core.errors import ConfigurationError
+from fedroster.core.protocols import AnyPolicy, refuse_weights
 
 T = TypeVar("T")
 _SECURE_AGGREGATION = "secaggplus_configs"
@@ -69,30 +70,27 @@ class StrategyNeeds:
                 f"{num_used} updates; expected the same number"
             )
 
-    def check_memory(self) -> None:
-        """Refuse an update memory where it has no sense.
+    def check_options(self, policy: AnyPolicy, *, has_memory: bool, is_in_places: bool) -> None:
+        """Refuse weights of a policy, an update memory and free places where the strategy's step has no place for them.
 
         Raises:
             ConfigurationError: If it has none.
         """
         if self.num_updates:
+            refuse_weights(policy, f"{self.strategy} adds noise for updates that count alike")
+        if not self.weight_key:
+            refuse_weights(policy, "the strategy has no weighted_by_key, the metric by which it averages")
+        if has_memory and self.num_updates:
             raise ConfigurationError(
                 f"{self.strategy} bounds what an update does in its own round, and a remembered one counts in all "
                 "later rounds: its guarantee would be void; expected no differential privacy, or no memory"
             )
-        if kinds := self.kinds & _NO_AVERAGE:
+        if has_memory and (kinds := self.kinds & _NO_AVERAGE):
             raise ConfigurationError(
                 f"{min(kinds)} does not average replies, and an update memory rewrites them for an average; "
                 "expected a strategy that averages, such as FedAvg or FedAdam, or no memory"
             )
-
-    def check_places(self) -> None:
-        """Refuse free places for what is more than an average, or needs the updates of one round.
-
-        Raises:
-            ConfigurationError: If it is or does.
-        """
-        if kinds := self.kinds & (_NO_AVERAGE | _STEPS) or {self.strategy} - {""}:
+        if is_in_places and (kinds := self.kinds & (_NO_AVERAGE | _STEPS) or {self.strategy} - {""}):
             raise ConfigurationError(
                 f"{min(kinds)} does more than average the replies of a round, and in free places each answer changes "
                 "the model; expected a strategy that only averages, such as FedAvg or FedProx"

@@ -37,6 +37,7 @@ T = TypeVar("T")
 AnyStrategy = TypeVar("AnyStrategy", bound=Strategy)
 CheckFit = Callable[[FitIns, FitRes], str | None]
 """Given what a client was sent and its result, returns what is wrong with the result, or None."""
+_METHODS = "configure_fit", "aggregate_fit", "configure_evaluate", "aggregate_evaluate"
 _LOOK_S = 0.05
 
 
@@ -95,44 +96,25 @@ def with_selector(
         InUseError: If another process holds the folder.
         LogFileError: If it is damaged or belongs to another policy.
     """
-    selecting = OlderRounds(strategy, selector, rules, losses, check, state_dir, name_of)
-    _replace(
-        strategy,
-        configure_fit=selecting.configure_fit,
-        aggregate_fit=selecting.aggregate_fit,
-        configure_evaluate=selecting.configure_evaluate,
-        aggregate_evaluate=selecting.aggregate_evaluate,
-        selecting=selecting,
-    )
-    return strategy
+    rules = RoundRules() if rules is None else rules
+    needs_of(strategy).check(rules.first or selector.cohort_size)
+    desk = PushedRounds(Rounds(selector, rules=rules, state_dir=state_dir, log=log), losses=losses)
+    judge = Judge[Any](check, _pairs, lambda result: result.num_examples)
+    selecting = OlderRounds(strategy, desk, judge, name_of)
+    return _replace(strategy, selecting=selecting, **{name: getattr(selecting, name) for name in _METHODS})
 
 
 class OlderRounds(Resumed):
     """The rounds of one strategy."""
 
     def __init__(
-        self,
-        strategy: Strategy,
-        selector: Selector,
-        rules: RoundRules | None,
-        losses: LossMetrics | None,
-        check: CheckFit | None,
-        state_dir: str | Path | None,
-        name_of: Callable[[ClientProxy], str],
+        self, strategy: Strategy, desk: PushedRounds, judge: Judge[Any], name_of: Callable[[ClientProxy], str]
     ) -> None:
         """Keep the strategy's own methods; see :func:`with_selector`."""
-        self._strategy = strategy
-        self._rules = RoundRules() if rules is None else rules
-        self._configure_fit = strategy.configure_fit
-        self._aggregate_fit = strategy.aggregate_fit
-        self._configure_evaluate = strategy.configure_evaluate
-        self._aggregate_evaluate = strategy.aggregate_evaluate
-        self._judge = Judge[Any](check, _pairs, lambda result: result.num_examples)
-        self._name_of = name_of
-        self._needs = needs_of(strategy)
-        self._needs.check(self._rules.first or selector.cohort_size)
-        rounds = Rounds(selector, rules=self._rules, state_dir=state_dir, log=log)
-        self._desk = PushedRounds(rounds, losses=losses)
+        self._own = {name: getattr(strategy, name) for name in _METHODS}
+        self._takes_all = not getattr(strategy, "accept_failures", True)
+        self._num_updates = needs_of(strategy).num_updates
+        self._desk, self._judge, self._name_of = desk, judge, name_of
         self._open: OpenRound | None = None
         self._chosen: dict[str, ClientProxy] = {}
         self._sent = FitIns(Parameters([], ""), {})
@@ -148,7 +130,7 @@ class OlderRounds(Resumed):
         self._chosen = {name: there[name] for name in round_.choice.clients if name in there}
         self._open = round_
         self._sent = FitIns(parameters, {})
-        made = self._configure_fit(server_round, parameters, _only(client_manager, self._chosen))
+        made = self._own["configure_fit"](server_round, parameters, _only(client_manager, self._chosen))
         name_of = {id(proxy): name for name, proxy in self._chosen.items()}
         pairs = {name_of[id(proxy)]: (proxy, ins) for proxy, ins in made if id(proxy) in name_of}
         if not pairs:
@@ -204,13 +186,11 @@ class OlderRounds(Resumed):
 
     def aggregate_fit(self, server_round: int, results: Any, failures: Any) -> Any:
         """Let the strategy aggregate the results that count; the others are failures."""
-        round_ = self._open
-        self._open = None
+        round_, self._open = self._open, None
+        aggregate, sent = self._own["aggregate_fit"], self._sent
         if round_ is None:
-            return self._aggregate_fit(server_round, results, failures)
-        takes_all = not getattr(self._strategy, "accept_failures", True)
-        least = len(round_.choice.clients) if takes_all else self._needs.num_updates
-        sent = self._sent
+            return aggregate(server_round, results, failures)
+        least = len(round_.choice.clients) if self._takes_all else self._num_updates
         usable = self._desk.close(
             round_, lambda usable: self._judge.odd({each.name: (sent, each.content) for each in usable}), least=least
         )
@@ -219,7 +199,7 @@ class OlderRounds(Resumed):
         back = [(proxies.get(proxy.cid, proxy), result) for proxy, result in results]
         missed = [each if isinstance(each, BaseException) else (proxies.get(each[0].cid), each[1]) for each in failures]
         missed += [pair for pair in back if id(pair[1]) not in used]
-        return self._aggregate_fit(server_round, [pair for pair in back if id(pair[1]) in used], missed)
+        return aggregate(server_round, [pair for pair in back if id(pair[1]) in used], missed)
 
     # ---------------------------------------------------------------- evaluate
 
@@ -227,7 +207,7 @@ class OlderRounds(Resumed):
         """Let the strategy evaluate with the clients that the rules leave."""
         self._desk.rounds.settle()
         there = self._proxies(client_manager)
-        who = self._rules.who_evaluates
+        who = self._desk.rounds.rules.who_evaluates
         allowed = self._desk.rounds.may_evaluate(self._nodes(client_manager))
         if who == "cohort":
             allowed &= set(self._desk.rounds.current.clients)
@@ -236,7 +216,7 @@ class OlderRounds(Resumed):
         manager = client_manager
         if who == "cohort":
             manager = _only(client_manager, {name: there[name] for name in there.keys() & allowed})
-        made = self._configure_evaluate(server_round, parameters, manager)
+        made = self._own["configure_evaluate"](server_round, parameters, manager)
         made = [(proxy, ins) for proxy, ins in made if self._name_of(proxy) in allowed]
         self._evaluated = len(made), time.monotonic()
         return made
@@ -246,7 +226,7 @@ class OlderRounds(Resumed):
         asked, started_s = self._evaluated
         if asked:
             self._desk.evaluated(asked, len(results), time.monotonic() - started_s)
-        return self._aggregate_evaluate(server_round, results, failures)
+        return self._own["aggregate_evaluate"](server_round, results, failures)
 
     # ---------------------------------------------------------------- clients
 

@@ -7,7 +7,7 @@ its replies then hold the model that came out, and so does their average: the st
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,6 @@ class FilledPlaces:
         exchange: Exchange,
         check: ReplyCheck,
         updates: RememberedUpdates | None,
-        send: Callable[[OpenRound, Sequence[Message], float, float | None], Out],
     ) -> None:
         """Begin, or go on with what is in the folder of the desk's rounds.
 
@@ -97,7 +96,6 @@ class FilledPlaces:
         self._exchange = exchange
         self._check = check
         self._updates = updates
-        self._send = send
         folder = desk.rounds.folder
         self._path = None if folder is None else folder / _FILE
         self._model: Arrays = {}
@@ -135,22 +133,16 @@ class FilledPlaces:
 
     # ---------------------------------------------------------------- a round
 
-    def play(
-        self,
-        messages: Sequence[Message],
-        model_bit: float,
-        timeout: float | None,
-        size: int,
-    ) -> list[Message]:
-        """Play a round of the strategy with so many places.
+    def play(self, sent: Arrays, model_bit: float, size: int, send: Callable[[OpenRound], Out]) -> list[Message]:
+        """Play a round of the strategy, which sends a model, with so many places.
 
         Raises:
             ConfigurationError: If the strategy has not gone on with the model that its replies held.
         """
         self._size = size
-        self._begin(arrays_of(messages[0].content))
+        self._begin(sent)
         if self._is_new:
-            self._send_all(self._desk.fill_again(self._roster), messages, model_bit, timeout)
+            self._add(map(send, self._desk.fill_again(self._roster)))
         self._is_new = False
         replies: list[Message] = []
         errors: list[Message] = []
@@ -175,7 +167,7 @@ class FilledPlaces:
                 at_work = {name for out in self._out for name in out.sent}
                 rounds = self._desk.fill(self._roster, model_bit, places=free, at_work=at_work)
                 self._next_s = -math.inf if rounds else now_s + _REST_S
-                self._send_all(rounds, messages, model_bit, timeout)
+                self._add(map(send, rounds))
                 continue
             self._wait(len(complete), self._next_s if free > 0 else math.inf)
         self.last = names
@@ -213,11 +205,8 @@ class FilledPlaces:
     def _filled(self, record: ArrayRecord) -> ArrayRecord:
         return ArrayRecord({key: self._arrays.get(key, array) for key, array in record.items()})
 
-    def _send_all(
-        self, rounds: Sequence[OpenRound], messages: Sequence[Message], model_bit: float, timeout: float | None
-    ) -> None:
-        for round_ in rounds:
-            out = self._send(round_, messages, model_bit, timeout)
+    def _add(self, sent: Iterable[Out]) -> None:
+        for out in sent:
             out.base = self._model
             out.version = self._version
             self._out.append(out)

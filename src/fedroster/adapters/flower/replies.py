@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 
+from fedroster.engine.outcomes import Reply
+from fedroster.engine.remembered import RememberedUpdates, factors, scaled
 from fedroster.engine.replies import (
     ArrayForm,
     Form,
@@ -202,3 +205,31 @@ def arrays_of(content: RecordDict) -> dict[str, Any]:
     """The arrays of a content, NumPy's, by name; those of several records must differ in their names."""
     records = content.array_records.values()
     return {name: array.numpy() for record in records for name, array in record.items() if array.stype == _NUMPY}
+
+
+def rewrite(sent: Message, replies: Sequence[Reply], weight_key: str, updates: RememberedUpdates | None) -> None:
+    """Rewrite replies as :mod:`fedroster.engine.remembered` says, so that a strategy's own average takes its step.
+
+    Only arrays of floats that were sent are changed.
+
+    Args:
+        sent: A training message, with the model x.
+        replies: Replies with content, whose arrays are replaced; they have their weights, or are averaged by samples.
+        weight_key: Metric that holds the samples, > 0; empty for 1.
+        updates: What is remembered, in a round that has begun; None for nothing.
+    """
+    samples = [1.0] * len(replies)
+    if weight_key:
+        metrics = [next(iter(reply.content.content.metric_records.values())) for reply in replies]
+        samples = [float(each[weight_key]) for each in metrics]
+    before = arrays_of(sent.content)
+    weighed = factors([reply.weight for reply in replies], samples)
+    for reply, count, factor in zip(replies, samples, weighed, strict=True):
+        found = arrays_of(reply.content.content)
+        if updates is None:
+            moved = scaled(before, found, factor)
+        else:
+            moved = updates.rewritten(reply.name, found, samples=count, weight=factor)
+        for record in reply.content.content.array_records.values():
+            for key in moved.keys() & record.keys():
+                record[key] = Array(np.asarray(moved[key]))  # of a 0-d array NumPy makes a scalar
