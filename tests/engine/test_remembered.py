@@ -139,3 +139,26 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     averaged(RememberedUpdates(UpdateMemory(), tmp_path), first(), ["ann"], 1)
     with pytest.raises(StateFileError, match="another model"):
         RememberedUpdates(UpdateMemory(), tmp_path).begin({"w": np.ones(2)}, NAMES)
+
+
+def remembered(memory: RememberedUpdates, *told: tuple[str, float, float], begin: int = 1) -> float:
+    """One client a round, with samples and an update; returns the mean of what is remembered."""
+    for round_, (name, samples, value) in enumerate(told, begin):
+        memory.begin({"b": np.full(2, float(round_))}, NAMES)
+        memory.rewritten(name, {"b": np.full(2, round_ + value)}, samples=samples)
+        memory.end(round_, [name])
+    memory.begin({"b": np.zeros(2)}, NAMES)
+    return float(memory.rewritten("eva", {"b": np.zeros(2)})["b"][0])  # without a row and an update: the mean
+
+
+HEAVY = ("ann", 1e18, 50.0), ("bob", 10.0, 1.0), ("cem", 10.0, 3.0)
+
+
+def test_an_update_that_counts_too_much_is_forgotten_when_three_are_known(tmp_path: Path) -> None:
+    passes = RememberedUpdates(UpdateMemory(unknown="zero"), is_judged=False)
+    assert remembered(passes, *HEAVY) == pytest.approx(50.0 * 3 / 5)
+    memory = RememberedUpdates(UpdateMemory(unknown="zero"), tmp_path)
+    assert remembered(memory, *HEAVY[:2]) == pytest.approx(50.0 * 2 / 5)  # of two nobody can say who is wrong
+    assert remembered(memory, HEAVY[2], begin=3) == pytest.approx(2.0 * 2 / 5)
+    again = RememberedUpdates(UpdateMemory(unknown="zero"), tmp_path)
+    assert remembered(again) == pytest.approx(2.0 * 2 / 5)

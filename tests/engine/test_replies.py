@@ -19,6 +19,7 @@ from fedroster.engine.replies import (
     check_number,
     check_weight,
     largest,
+    outweighing,
 )
 
 SENT = ArrayForm((2, 3), "float64")
@@ -119,6 +120,20 @@ def test_what_outweighs_a_thousand_others_is_odd():
     assert sizes.odd("weight", {"alone": 1e18}) == {}
     assert set(Sizes().odd("change", {"alone": 1e300})) == {"alone"}
     assert Sizes().odd("change", {"a": 0.0, "b": 0.0, "c": 5.0}) == {}
+
+
+def test_a_client_has_one_vote_on_what_others_may_weigh():
+    sizes = Sizes()
+    for name, weight in (("heavy", 1e18), ("b", 10.0), ("heavy", 1e18), ("c", 20.0)):
+        assert sizes.odd("weight", {name: weight}) == {}  # of fewer than three clients nothing can be said
+    assert set(sizes.odd("weight", {"heavy": 1e18})) == {"heavy"}
+    assert sizes.odd("weight", {"b": 10.0}) == {}
+
+
+def test_what_was_accepted_while_too_few_were_known_is_judged_again():
+    assert outweighing({"heavy": 1e18, "b": 10.0}) == set()
+    assert outweighing({"heavy": 1e18, "b": 10.0, "c": 20.0}) == {"heavy"}
+    assert outweighing({"tiny": 1e-300, "b": 10.0, "c": 20.0, "large": 9e3}) == set()
 
 
 def test_a_model_is_looked_at_before_it_is_sent():

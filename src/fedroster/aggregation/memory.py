@@ -27,6 +27,7 @@ from fedroster.core.errors import ConfigurationError, StateFileError
 from fedroster.core.parameters import Count, Natural, Parameters, Share
 
 _BLOCK = 2**13  # columns at once: the rows of a cohort stay in a cache
+_HIDES = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +241,7 @@ class UpdateTable:
             self._total[columns] += after @ kept.astype(np.float64) - before @ old
             if memory.rule == "mean":
                 direction[name][own] = memory.share * self._mean(columns, new_divisor)
+        self._cancel(divisor)
         if memory.longest_age:
             self._drop(np.flatnonzero((self._samples > 0.0) & (self._steps - self._learned >= memory.longest_age)))
         return {name: values.reshape(self._shapes[name]) for name, values in direction.items()}
@@ -251,13 +253,17 @@ class UpdateTable:
         self._drop(np.unique(self._row_of(clients)))
 
     def _drop(self, rows: IntArray) -> None:
-        weight = self._weight
+        weight, divisor = self._weight, self._divisor()
         for row in rows:
             self._total -= weight[row] * self._rows[row].astype(np.float64)
             self._rows[row] = 0
         self._samples[rows] = 0.0
-        if not self._samples.any():
-            self._total[:] = 0.0
+        self._cancel(divisor)
+
+    def _cancel(self, divisor: float) -> None:
+        """Sum anew where the divisor was so much greater before that its digits hide what is left."""
+        if divisor > _HIDES * self._divisor():
+            self._sum()
 
     def grow(self, num_clients: int) -> None:
         """Make room for clients that join."""

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from fedroster.aggregation.memory import UpdateMemory, UpdateTable
 from fedroster.core.errors import ConfigurationError, StateFileError
 from fedroster.core.state import load_arrays, save_arrays
+from fedroster.engine.replies import outweighing
 
 _KIND = "update"
 _KEPT = 2
@@ -54,8 +55,10 @@ class RememberedUpdates:
     with which the engine goes on, or later, are not in it, and not in the table.
     """
 
-    def __init__(self, memory: UpdateMemory, folder: Path | None = None) -> None:
+    def __init__(self, memory: UpdateMemory, folder: Path | None = None, *, is_judged: bool = True) -> None:
         """Begin, or go on with what is in ``folder``; None to keep nothing.
+
+        Where samples are judged, an update that counts too much is forgotten as soon as enough others are known.
 
         Raises:
             ConfigurationError: If the memory's step is no average of replies.
@@ -64,6 +67,8 @@ class RememberedUpdates:
             raise ConfigurationError(f"rule is {memory.rule!r}, whose step is no average of replies; use 'difference'")
         self._memory = memory
         self._folder = folder
+        self._is_judged = is_judged
+        self._samples: dict[str, float] = {}  # by digest
         self._table: UpdateTable | None = None
         self._row: dict[str, int] = {}  # by digest
         self._model: Arrays = {}
@@ -87,8 +92,7 @@ class RememberedUpdates:
             self._load(self._table, files)
         elif len(self._row) > self._table.known.shape[0]:
             self._table.grow(len(self._row))
-        gone = np.array([row for digest, row in self._row.items() if digest not in names], np.int64)
-        self._table.forget(gone[self._table.known[gone]])
+        self._forget(self._table, self._row.keys() - names)
         for file in files:
             if file.stem[10:] not in names:
                 file.unlink(missing_ok=True)
@@ -143,6 +147,14 @@ class RememberedUpdates:
         updates = {key: np.concatenate([each[key] for each, _ in found.values()]) for key in self._model if found}
         rows = np.array([self._row[digest] for digest in found], np.int64)
         table.step(rows, updates, np.array([samples for _, samples in found.values()]))
+        self._samples |= {digest: samples for digest, (_, samples) in found.items()}
+        if self._is_judged:
+            self._forget(table, outweighing(self._samples))
+
+    def _forget(self, table: UpdateTable, digests: Collection[str]) -> None:
+        gone = np.array([self._row[digest] for digest in digests], np.int64)
+        table.forget(gone[table.known[gone]])
+        self._samples = {digest: samples for digest, samples in self._samples.items() if digest not in digests}
 
     def _sent(self) -> str:
         return _digest(*(array.tobytes() for array in self._model.values()))

@@ -7,8 +7,8 @@ a reply claims, and hears what is wrong with it.
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -130,13 +130,14 @@ class UsualForm:
 class Sizes:
     """Finds replies that would outweigh all others: by how far they are from what was sent, and by their weight.
 
-    A value is too large beyond 1,000 times the median of its round; where that has fewer than three, recent ones count,
-    too.  Without them a change is too large beyond 10^6 times the largest number of the model that was sent, or 1.
+    A value is too large beyond 1,000 times the median of its round; where that has fewer than three, the last ones of
+    other clients count, too.  While fewer than three clients are known, a weight is never too large, and a change is
+    beyond 10^6 times the largest number of the model that was sent, or 1.
     """
 
     def __init__(self) -> None:
         """Start without replies."""
-        self._recent: dict[str, deque[float]] = {}
+        self._recent: dict[str, dict[str, float]] = {}
         self._largest = 1.0
 
     def flaw(self, largest: float) -> str:
@@ -150,21 +151,43 @@ class Sizes:
 
     def odd(self, what: str, values: Mapping[str, float]) -> dict[str, str]:
         """What is wrong with the replies of a round, by name; ``what`` is "change" or "weight"."""
-        recent = self._recent.setdefault(what, deque(maxlen=_RECENT))
-        pool = sorted([*values.values(), *(recent if len(values) < _ENOUGH else ())])
-        usual = pool[(len(pool) - 1) // 2] if len(pool) >= _ENOUGH else 0.0
+        recent = self._recent.setdefault(what, {})
+        usual = _usual((values if len(values) >= _ENOUGH else recent | values).values())
         most = _TIMES_MEDIAN * usual if usual else _GROWTH * self._largest if what == "change" else math.inf
         odd = {
             name: f"its {what} is {value:.3g}, and that of others {usual:.3g}"
             for name, value in values.items()
             if not value <= most
         }
-        recent.extend(value for name, value in values.items() if name not in odd)
+        self.seen(what, {name: value for name, value in values.items() if name not in odd})
         return odd
+
+    def seen(self, what: str, values: Mapping[str, float]) -> None:
+        """Book values of clients that others are compared with, by name."""
+        recent = self._recent.setdefault(what, {})
+        for name, value in values.items():
+            recent.pop(name, None)  # the last ones stay
+            recent[name] = value
+        for name in list(recent)[:-_RECENT]:
+            del recent[name]
 
 
 _TIMES_MEDIAN, _GROWTH = 1e3, 1e6
 _RECENT, _ENOUGH = 64, 3
+
+
+def _usual(values: Collection[float]) -> float:
+    """The median, the lower one of two, of at least three values; 0 of fewer."""
+    if len(values) < _ENOUGH:
+        return 0.0
+    middle = (len(values) - 1) // 2
+    return float(np.partition([*values], middle)[middle])
+
+
+def outweighing(weights: Mapping[str, float]) -> set[str]:
+    """Clients whose weights, accepted while too few were known, are too large beside all that are known now."""
+    usual = _usual(weights.values())
+    return {name for name, weight in weights.items() if usual and weight > _TIMES_MEDIAN * usual}
 
 
 def largest(arrays: Iterable[Numbers]) -> float:

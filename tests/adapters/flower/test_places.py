@@ -18,7 +18,7 @@ from fake_grid import Clock, FakeGrid, fleet, held, model, shift
 from flwr.app import Array, ArrayRecord
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAdam, FedAvg, FedAvgM, FedMedian
 
-from fedroster import Selector, Uniform
+from fedroster import RoundRobin, Selector, Uniform
 from fedroster.adapters.flower import (
     ContextOptions,
     FreePlaces,
@@ -352,3 +352,20 @@ def test_a_round_may_be_smaller_than_the_selectors() -> None:
         for wrong in (0, 5, True):
             with pytest.raises(ConfigurationError, match="cohort_size is"):
                 grid.cohort_size = wrong
+
+
+@pytest.mark.parametrize("memory", [None, UpdateMemory()])
+@pytest.mark.parametrize("buffer", [1, 2])
+def test_a_weight_that_comes_first_after_a_restart_does_not_own_the_model(tmp_path, memory, buffer) -> None:
+    """One place: the interrupted answer comes back alone.  A node adds 1 to the model that it was sent."""
+    nodes = fleet(5)
+    nodes[100].metrics = {"num-examples": 1e18}
+    options = {"policy": RoundRobin(), "cohort_size": 1, "memory": memory, "places": FreePlaces(buffer=buffer)}
+    grid, *_ = filling(nodes, FedAvg(fraction_evaluate=0.0), Dying(120), state_dir=tmp_path, **options)
+    with pytest.raises(Killed):
+        grid.start(model(), num_rounds=10**6)
+    assert "n00" in {name for names in grid.selector.open_rounds().values() for name in names}
+    grid, *_ = filling(nodes, FedAvg(fraction_evaluate=0.0), state_dir=tmp_path, **options)
+    found = grid.start(model(), num_rounds=40).arrays["w"].numpy()
+    assert 25.0 < found.min() <= found.max() <= 41.0
+    assert grid.selector.participation("used")["n00"] <= 2

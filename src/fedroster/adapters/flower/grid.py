@@ -140,7 +140,9 @@ class SelectingGrid(Resumed, Grid):
             is_in_places=is_in_places,
         )
         folder = self._rounds.folder
-        self._updates = None if memory is None else RememberedUpdates(memory, folder and folder / "updates")
+        self._updates: RememberedUpdates | None = None
+        if memory is not None:
+            self._updates = RememberedUpdates(memory, folder and folder / "updates", is_judged=check is not None)
         self._exchange = Exchange(grid, Clock() if clock is None else clock)
         needs = self._needs
         self._checks = {kind: ReplyCheck(check, needs.weight_key, needs.metrics) for kind in ("train", "evaluate")}

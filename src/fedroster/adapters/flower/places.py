@@ -7,7 +7,7 @@ its replies then hold the model that came out, and so does their average: the st
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from fedroster.core.state import load_arrays, save_arrays
 from fedroster.engine.outcomes import OpenRound, Reply
 from fedroster.engine.pushed import PushedRounds
 from fedroster.engine.remembered import RememberedUpdates, digest_of
+from fedroster.engine.replies import outweighing
 
 Arrays = dict[str, NDArray[Any]]
 _KIND, _FILE = "places", "places.npz"
@@ -273,6 +274,8 @@ class FilledPlaces:
         key = self._check.weight_key
         samples = float(next(iter(content.metric_records.values()))[key]) if key else 1.0
         self._samples[digest_of(reply.name)] = samples
+        if self._check.check is not None:
+            self._doubt(outweighing(self._samples))
         weight = math.nan if reply.weight is None else reply.weight
         update: Arrays = {}
         model = dict(self._model)
@@ -289,6 +292,12 @@ class FilledPlaces:
             self._change()
         self._arrays = {key: Array(np.asarray(array)) for key, array in self._model.items()}
         self._save([out.round.choice.round, digest_of(reply.name), reply.time_s])
+
+    def _doubt(self, digests: Collection[str]) -> None:
+        """Let samples count no more that are too many beside those that are known now, nor updates that wait."""
+        for digest in digests:
+            del self._samples[digest]
+        self._buffer = [each for each in self._buffer if digest_of(each.name) not in digests]
 
     def _change(self) -> None:
         r"""Take the step of a full buffer: :class:`~fedroster.aggregation.places.FreePlaces` has the equation."""
@@ -350,6 +359,8 @@ class FilledPlaces:
         self._samples = header["samples"]
         selector = self._desk.selector
         name_of = {digest_of(str(client)): str(client) for client in selector.clients}
+        known = {name_of[digest]: samples for digest, samples in self._samples.items() if digest in name_of}
+        self._check.sizes.seen("weight", known)
         for number, (digest, *rest) in enumerate(header["buffer"]):
             if digest in name_of:
                 self._buffer.append(_Update(name_of[digest], _part(arrays, f"{number}."), *rest))

@@ -75,7 +75,8 @@ class RememberUpdates(WeighUpdates):
         """
         if this_worker()[1] > 1:
             raise ConfigurationError("each of several workers would remember its own users; expected one worker")
-        self._updates = RememberedUpdates(memory, None if folder is None else Path(folder))
+        folder = None if folder is None else Path(folder)
+        self._updates = RememberedUpdates(memory, folder, is_judged=False)  # its users are simulated here
         super().__init__(dataset)
         self._model = model
         self._came = list[str]()
