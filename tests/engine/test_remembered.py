@@ -158,7 +158,7 @@ def test_an_update_that_counts_too_much_is_forgotten_when_three_are_known(tmp_pa
     passes = RememberedUpdates(UpdateMemory(unknown="zero"), is_judged=False)
     assert remembered(passes, *HEAVY) == pytest.approx(50.0 * 3 / 5)
     memory = RememberedUpdates(UpdateMemory(unknown="zero"), tmp_path)
-    assert remembered(memory, *HEAVY[:2]) == pytest.approx(50.0 * 2 / 5)  # of two nobody can say who is wrong
+    assert remembered(memory, *HEAVY[:2]) == pytest.approx(50.0 * 2 / 5)  # of two it cannot be said who is wrong
     assert remembered(memory, HEAVY[2], begin=3) == pytest.approx(2.0 * 2 / 5)
     again = RememberedUpdates(UpdateMemory(unknown="zero"), tmp_path)
     assert remembered(again) == pytest.approx(2.0 * 2 / 5)

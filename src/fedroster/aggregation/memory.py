@@ -261,7 +261,7 @@ class UpdateTable:
         self._cancel(divisor)
 
     def _cancel(self, divisor: float) -> None:
-        """Sum anew where the divisor was so much greater before that its digits hide what is left."""
+        """Sum again where the divisor was so much greater before that its digits hide what is left."""
         if divisor > _HIDES * self._divisor():
             self._sum()
 

@@ -193,7 +193,14 @@ class PushedRounds:
     def _wait_on_lock(self, seconds: float) -> None:
         self.lock.wait(min(_LOOK_S, seconds))
 
-    def sent(self, round_: OpenRound, flaw: str = "", *, timeout_s: float | None = None, first: int = 0) -> Ending:
+    def sent(
+        self,
+        round_: OpenRound,
+        flaw: str = "",
+        *,
+        timeout_s: float | None = None,
+        first: int = 0,
+    ) -> Ending:
         """Book that a round's messages go out now: its time begins.
 
         ``timeout_s`` is the caller's own limit, and ``first`` its own number of replies, where the rules have none.
@@ -234,7 +241,7 @@ class PushedRounds:
             Whether it counts.
         """
         with self.lock:
-            if not self._is_awaited(round_, name):
+            if not self.awaits(round_, name):
                 return False
             if wrong is not None:
                 self._warn_of_refused(round_, name, wrong)
@@ -269,7 +276,7 @@ class PushedRounds:
 
     def _not_usable(self, round_: OpenRound, name: str, reason: str, status: Status) -> None:
         with self.lock:
-            if not self._is_awaited(round_, name):
+            if not self.awaits(round_, name):
                 return
             outcomes = Outcomes() if round_.is_over else round_.outcomes
             outcomes.failed(name, reason, status)
@@ -279,7 +286,8 @@ class PushedRounds:
     def _warn_of_refused(self, round_: OpenRound, name: str, reason: str) -> None:
         self._log.warning("the reply of %s in round %d is refused: %s", plain(name), round_.choice.round, shown(reason))
 
-    def _is_awaited(self, round_: OpenRound, name: str) -> bool:
+    def awaits(self, round_: OpenRound, name: str) -> bool:
+        """Whether a client's reply to a round is waited for, in time or late."""
         return self._stragglers.get(name) is round_ if round_.is_over else name in round_.waiting
 
     def _booked(self, round_: OpenRound, name: str, outcomes: Outcomes, what: str, took_s: float) -> None:
@@ -347,7 +355,11 @@ class PushedRounds:
         return min([_LOOK_S, *(moment - now_s for moment in moments if now_s < moment < math.inf)])
 
     def close(
-        self, round_: OpenRound, odd: Callable[[list[Reply]], dict[str, str]] | None = None, *, least: int = 0
+        self,
+        round_: OpenRound,
+        odd: Callable[[list[Reply]], dict[str, str]] | None = None,
+        *,
+        least: int = 0,
     ) -> list[Reply]:
         """End a round: tell the selector, save and report; its stragglers are awaited further.
 

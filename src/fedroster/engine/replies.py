@@ -74,6 +74,12 @@ def check_array(
     return None if is_finite else "holds numbers that are not finite"
 
 
+def check_values(values: Numbers, sent: Numbers | None) -> str | None:
+    """What :func:`check_array` says of an array that is read already; ``sent`` is None for nothing."""
+    form = None if sent is None else ArrayForm(sent.shape, sent.dtype.name)
+    return check_array(ArrayForm(values.shape, values.dtype.name), form, lambda: values)
+
+
 def wrong_with(check: Callable[[T, T], str | None] | None, sent: T, reply: T) -> str | None:
     """What a check says, or raises, is wrong with a reply; None for nothing, and without a check."""
     try:
@@ -152,7 +158,8 @@ class Sizes:
     def odd(self, what: str, values: Mapping[str, float]) -> dict[str, str]:
         """What is wrong with the replies of a round, by name; ``what`` is "change" or "weight"."""
         recent = self._recent.setdefault(what, {})
-        usual = _usual((values if len(values) >= _ENOUGH else recent | values).values())
+        known = {**recent, **values} if len(values) < _ENOUGH else values
+        usual = _usual(known.values())
         most = _TIMES_MEDIAN * usual if usual else _GROWTH * self._largest if what == "change" else math.inf
         odd = {
             name: f"its {what} is {value:.3g}, and that of others {usual:.3g}"
@@ -180,8 +187,7 @@ def _usual(values: Collection[float]) -> float:
     """The median, the lower one of two, of at least three values; 0 of fewer."""
     if len(values) < _ENOUGH:
         return 0.0
-    middle = (len(values) - 1) // 2
-    return float(np.partition([*values], middle)[middle])
+    return sorted(values)[(len(values) - 1) // 2]
 
 
 def outweighing(weights: Mapping[str, float]) -> set[str]:

@@ -57,7 +57,7 @@ class Flight:
     @property
     def node_id(self) -> int:
         """Where it went."""
-        return self.message.metadata.dst_node_id
+        return int(self.message.metadata.dst_node_id)
 
 
 class Exchange:
@@ -78,7 +78,11 @@ class Exchange:
         self._looked_s = clock.now()
         self._pause_s = _SHORTEST_PAUSE_S
 
-    def send(self, messages: Sequence[Message], then: Callable[[Flight], None]) -> tuple[list[Flight], list[int]]:
+    def send(
+        self,
+        messages: Sequence[Message],
+        then: Callable[[Flight], None],
+    ) -> tuple[list[Flight], list[int]]:
         """Send messages, at most one for each node, whose replies ``then`` takes.
 
         Returns:

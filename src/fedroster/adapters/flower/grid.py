@@ -171,7 +171,7 @@ class SelectingGrid(Resumed, Grid):
             )
         self._kinds = frozenset(kinds)
         self._has_said = False
-        if self._needs.is_ordered:
+        if "FedXgbCyclic" in self._needs.kinds:
             log.warning("the strategy asks its nodes in an order of its own; the policy's choice takes its place")
 
     @property
@@ -291,8 +291,8 @@ class SelectingGrid(Resumed, Grid):
         needs, desk, size = self._needs, self._desk, self.cohort_size
         needs.check_messages(messages)
         needs.check(self._rules.first or size)
-        sizes = (len(array.data) for record in messages[0].content.array_records.values() for array in record.values())
-        model_bit = 8.0 * sum(sizes)
+        records = messages[0].content.array_records.values()
+        model_bit = 8.0 * sum(len(array.data) for record in records for array in record.values())
 
         def send(round_: OpenRound) -> Out:
             return self._send(round_, messages, model_bit, timeout)
@@ -305,8 +305,7 @@ class SelectingGrid(Resumed, Grid):
         def odd(usable: Sequence[Reply]) -> dict[str, str]:
             return self._checks["train"].odd({reply.name: (out.sent[reply.name], reply.content) for reply in usable})
 
-        self._exchange.wait(out.flights.values(), round_.ending.until_s, lambda: desk.is_complete(round_))
-        self._roster.late |= out.late(self._exchange)
+        self._exchange.wait(out.flights, round_.ending.until_s, lambda: desk.is_complete(round_))
         used = desk.close(round_, odd, least=needs.num_updates)
         updates = self._updates
         if updates is not None:
@@ -319,8 +318,8 @@ class SelectingGrid(Resumed, Grid):
         if not needs.num_updates:
             return [*replies, *out.errors]
         # Without all of its updates a strategy is shown an error, at which Flower's wrappers skip the round.
-        missing = [Message(Error(NODE_UNAVAILABLE, "too few"), reply_to=each) for each in list(out.sent.values())[:1]]
-        return replies or out.errors or missing
+        first = list(out.sent.values())[:1]
+        return replies or out.errors or [Message(Error(NODE_UNAVAILABLE, "too few"), reply_to=each) for each in first]
 
     def _send(
         self,
@@ -344,7 +343,8 @@ class SelectingGrid(Resumed, Grid):
         flights, refused = self._exchange.send(outgoing, take)
         flaw = self._checks["train"].flaw(outgoing[0]) if outgoing else ""
         self._desk.sent(round_, flaw, timeout_s=timeout)
-        out.flights = {by_id[flight.node_id].name: flight for flight in flights}
+        out.flights = flights
+        self._roster.under_way |= {by_id[flight.node_id].name: (round_, flight) for flight in flights}
         for node_id in refused:
             self._desk.lost(round_, by_id[node_id].name, "its message could not be sent")
         return out

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from flwr.app import Message
-from flwr.serverapp.strategy import DifferentialPrivacyClientSideAdaptiveClipping, FedXgbCyclic
+from flwr.serverapp.strategy import DifferentialPrivacyClientSideAdaptiveClipping
 
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.protocols import AnyPolicy, refuse_weights
@@ -41,7 +41,6 @@ class StrategyNeeds:
         amplification: Name of a sampling method that its privacy accounting counts on; empty for none.
         weight_key: Metric by which replies are weighed; empty when it does not say.
         metrics: Further metrics that it cannot do without.
-        is_ordered: Whether it asks one node after the other, in an order of its own.
         kinds: Names of its classes.
     """
 
@@ -50,7 +49,6 @@ class StrategyNeeds:
     amplification: str = ""
     weight_key: str = ""
     metrics: frozenset[str] = frozenset()
-    is_ordered: bool = False
     kinds: frozenset[str] = field(default=frozenset(), compare=False)
 
     def check(self, num_used: int) -> None:
@@ -90,9 +88,9 @@ class StrategyNeeds:
                 f"{min(kinds)} does not average replies, and an update memory rewrites them for an average; "
                 "expected a strategy that averages, such as FedAvg or FedAdam, or no memory"
             )
-        if is_in_places and (kinds := self.kinds & (_NO_AVERAGE | _STEPS) or {self.strategy} - {""}):
+        if is_in_places and (more := self.kinds & (_NO_AVERAGE | _STEPS) or {self.strategy} - {""}):
             raise ConfigurationError(
-                f"{min(kinds)} does more than average the replies of a round, and in free places each answer changes "
+                f"{min(more)} does more than average the replies of a round, and in free places each answer changes "
                 "the model; expected a strategy that only averages, such as FedAvg or FedProx"
             )
 
@@ -147,6 +145,5 @@ def needs_of(strategy: object) -> StrategyNeeds:
         needs.weight_key = needs.weight_key or _of(one, "weighted_by_key", str)
         needs.metrics |= {_of(one, "train_loss_key", str)} - {""}
         needs.metrics |= {_NORM_BIT} if isinstance(one, DifferentialPrivacyClientSideAdaptiveClipping) else set()
-        needs.is_ordered |= isinstance(one, FedXgbCyclic)
         needs.kinds |= {each.__name__ for each in type(one).__mro__}
     return needs

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 from flwr.common import Code, FitIns, FitRes, Parameters, bytes_to_ndarray
 from flwr.server import ClientManager
 from flwr.server.client_proxy import ClientProxy
@@ -28,7 +27,7 @@ from fedroster.engine.contexts import NodeContext
 from fedroster.engine.losses import LossMetrics
 from fedroster.engine.outcomes import OpenRound
 from fedroster.engine.pushed import PushedRounds, Resumed
-from fedroster.engine.replies import ArrayForm, Judge, Numbers, check_array, check_weight, wrong_with
+from fedroster.engine.replies import Judge, Numbers, check_values, check_weight, wrong_with
 from fedroster.engine.rounds import Rounds
 from fedroster.engine.rules import RoundRules
 from fedroster.selector import Selector
@@ -52,9 +51,7 @@ def check_fit(sent: FitIns, result: FitRes) -> str | None:
     known = _arrays(sent.parameters)
     arrays = _arrays(result.parameters)
     for number, array in enumerate(arrays):
-        like = known[number] if len(known) == len(arrays) else None
-        form = None if like is None else ArrayForm(like.shape, like.dtype.name)
-        wrong = check_array(ArrayForm(array.shape, array.dtype.name), form, partial(np.asarray, array))
+        wrong = check_values(array, known[number] if len(known) == len(arrays) else None)
         if wrong is not None:
             return f"its array {number} {wrong}"
     wrong = check_weight(result.num_examples)
@@ -108,13 +105,19 @@ class OlderRounds(Resumed):
     """The rounds of one strategy."""
 
     def __init__(
-        self, strategy: Strategy, desk: PushedRounds, judge: Judge[Any], name_of: Callable[[ClientProxy], str]
+        self,
+        strategy: Strategy,
+        desk: PushedRounds,
+        judge: Judge[Any],
+        name_of: Callable[[ClientProxy], str],
     ) -> None:
         """Keep the strategy's own methods; see :func:`with_selector`."""
         self._own = {name: getattr(strategy, name) for name in _METHODS}
         self._takes_all = not getattr(strategy, "accept_failures", True)
         self._num_updates = needs_of(strategy).num_updates
-        self._desk, self._judge, self._name_of = desk, judge, name_of
+        self._desk = desk
+        self._judge = judge
+        self._name_of = name_of
         self._open: OpenRound | None = None
         self._chosen: dict[str, ClientProxy] = {}
         self._sent = FitIns(Parameters([], ""), {})
@@ -187,7 +190,8 @@ class OlderRounds(Resumed):
     def aggregate_fit(self, server_round: int, results: Any, failures: Any) -> Any:
         """Let the strategy aggregate the results that count; the others are failures."""
         round_, self._open = self._open, None
-        aggregate, sent = self._own["aggregate_fit"], self._sent
+        aggregate = self._own["aggregate_fit"]
+        sent = self._sent
         if round_ is None:
             return aggregate(server_round, results, failures)
         least = len(round_.choice.clients) if self._takes_all else self._num_updates

@@ -42,7 +42,7 @@ class Out:
     Attributes:
         round: The round.
         sent: Its messages, by the node's name.
-        flights: The same, under way.
+        flights: The same under way, without those that the grid did not take.
         errors: Replies with errors.
         base: The model that was sent, in free places.
         version: Changes of the model before that.
@@ -50,14 +50,10 @@ class Out:
 
     round: OpenRound
     sent: dict[str, Message]
-    flights: dict[str, Flight] = field(default_factory=dict)
+    flights: list[Flight] = field(default_factory=list)
     errors: list[Message] = field(default_factory=list)
     base: Arrays = field(default_factory=dict)
     version: int = 0
-
-    def late(self, exchange: Exchange) -> dict[str, Flight]:
-        """Those messages that are not answered."""
-        return {name: flight for name, flight in self.flights.items() if flight.message_id in exchange.open}
 
 
 @dataclass(slots=True)
@@ -134,7 +130,13 @@ class FilledPlaces:
 
     # ---------------------------------------------------------------- a round
 
-    def play(self, sent: Arrays, model_bit: float, size: int, send: Callable[[OpenRound], Out]) -> list[Message]:
+    def play(
+        self,
+        sent: Arrays,
+        model_bit: float,
+        size: int,
+        send: Callable[[OpenRound], Out],
+    ) -> list[Message]:
         """Play a round of the strategy, which sends a model, with so many places.
 
         Raises:
@@ -211,7 +213,6 @@ class FilledPlaces:
             out.base = self._model
             out.version = self._version
             self._out.append(out)
-            self._roster.at_work |= {flight.node_id for flight in out.flights.values()}
 
     def _complete(self) -> list[Out]:
         """Exchanges that have ended, the first one first."""
@@ -229,7 +230,7 @@ class FilledPlaces:
         flights: list[Flight] = []
         now_s = self._exchange.clock.now()
         for out in self._out:
-            flights += out.late(self._exchange).values()
+            flights += [flight for flight in out.flights if flight.message_id in self._exchange.open]
             if out.round.ending.until_s > now_s:
                 until_s = min(until_s, out.round.ending.until_s)
         if flights:
@@ -260,9 +261,7 @@ class FilledPlaces:
             if used is not None:
                 self._take(out, used)
             self._out.remove(out)
-            self._roster.at_work -= {flight.node_id for flight in out.flights.values()}
             self._desk.close(out.round, odd)
-            self._roster.late |= out.late(self._exchange)
             found.append((out, None if used is None else used.content))
         return found
 
@@ -359,8 +358,9 @@ class FilledPlaces:
         self._samples = header["samples"]
         selector = self._desk.selector
         name_of = {digest_of(str(client)): str(client) for client in selector.clients}
-        known = {name_of[digest]: samples for digest, samples in self._samples.items() if digest in name_of}
-        self._check.sizes.seen("weight", known)
+        self._check.sizes.seen(
+            "weight", {name_of[digest]: samples for digest, samples in self._samples.items() if digest in name_of}
+        )
         for number, (digest, *rest) in enumerate(header["buffer"]):
             if digest in name_of:
                 self._buffer.append(_Update(name_of[digest], _part(arrays, f"{number}."), *rest))

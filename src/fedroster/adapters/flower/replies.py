@@ -197,7 +197,7 @@ def cut(contents: Sequence[RecordDict]) -> None:
         for content in contents
     ]
     for content, form in zip(contents, forms, strict=True):
-        for name, key, _ in set[tuple[object, ...]]().union(*(form - other for other in forms)):
+        for name, key, _ in form - forms[0].intersection(*forms):
             del content.metric_records[str(name)][str(key)]
 
 

@@ -13,7 +13,7 @@ from fedroster.adapters.flower.exchange import Exchange, Flight, log
 from fedroster.core.errors import InvalidInputError
 from fedroster.engine.choose import Clients, Node
 from fedroster.engine.contexts import ContextOptions, NodeContext, checked_name, measured_bandwidth, read_context
-from fedroster.engine.outcomes import shown
+from fedroster.engine.outcomes import OpenRound, shown
 from fedroster.engine.pushed import PushedRounds
 from fedroster.engine.rules import RoundRules
 
@@ -28,26 +28,28 @@ class Roster(Clients):
 
     Attributes:
         num_connected: How many nodes were connected when it was last asked.
-        late: Messages of rounds that are over, whose replies are awaited further, by the name of the node.
-        at_work: Nodes that are at work in free places.
+        under_way: Training messages and their rounds, by the name of the node.
     """
 
     def __init__(
         self, grid: Grid, exchange: Exchange, contexts: ContextOptions | None, desk: PushedRounds, rules: RoundRules
     ) -> None:
         """Start without nodes; without ``contexts`` nodes report nothing: all are alike, and named by their id."""
-        self._grid, self._exchange, self._desk = grid, exchange, desk
-        self._contexts, self._trusts = contexts, contexts is not None and contexts.trust_names
+        self._grid = grid
+        self._exchange = exchange
+        self._desk = desk
+        self._contexts = contexts
+        self._trusts = contexts is not None and contexts.trust_names
         self._measured_bps = desk.rounds.bandwidth_bps  # by name: they outlive a node's id
-        self._cohort_size, self._min_nodes = desk.selector.cohort_size, rules.min_nodes
+        self._cohort_size = desk.selector.cohort_size
+        self._min_nodes = rules.min_nodes
         self._by_id: dict[int, Node] = {}
         self._id_of: dict[str, int] = {}
         self._refused: set[int] = set()
         self._registered: dict[int, str] = {}
         self._owned: set[str] = set()
         self._doubts: dict[int, str] = {}
-        self.late: dict[str, Flight] = {}
-        self.at_work: set[int] = set()
+        self.under_way: dict[str, tuple[OpenRound, Flight]] = {}
         self._asked: dict[int, Flight] = {}
         self._ids: list[int] = []
         self._silent: set[int] = set()
@@ -62,10 +64,10 @@ class Roster(Clients):
         """The connected nodes of some names."""
         return [self._by_id[self._id_of[name]] for name in names if name in self._id_of]
 
-    def _meet(self, node_id: int, context: NodeContext, *, is_registered: bool, seen_s: float | None = None) -> Node:
+    def _meet(self, node_id: int, context: NodeContext, *, is_registered: bool) -> Node:
         """Meet a node; rules hold for a name that is registered, or where those that nodes report are trusted."""
         self._id_of[context.name] = node_id
-        seen_s = self._exchange.clock.now() if seen_s is None else seen_s
+        seen_s = self._exchange.clock.now()
         measured_bps = self._measured_bps.get(context.name)
         node = self._by_id[node_id] = Node(node_id, context, seen_s, measured_bps, is_registered or self._trusts)
         return node
@@ -124,7 +126,8 @@ class Roster(Clients):
         self.doubt(node_id, context.doubt)
         if known is None:
             return self._meet(node_id, context, is_registered=bool(registered))
-        known.context, known.seen_s = context, self._exchange.clock.now()
+        known.context = context
+        known.seen_s = self._exchange.clock.now()
         return known
 
     def time_transfer(self, node: Node, model_bit: float, exchange_time_s: float) -> None:
@@ -153,17 +156,19 @@ class Roster(Clients):
         for name, id_before in cohort.items():
             node_id = registered.get(name, id_before)
             if name not in self._id_of and node_id in self._ids and node_id not in self._by_id:
-                self._meet(node_id, NodeContext(name), is_registered=name in registered, seen_s=-math.inf)
+                self._meet(node_id, NodeContext(name), is_registered=name in registered).seen_s = -math.inf
         if len(self.named(cohort)) < len(cohort):
             self._ask_for_contexts()
         return self.named(cohort)
 
     def busy(self) -> set[int]:
-        """Nodes at work, and those whose late replies are awaited; gives up on those that take too long."""
-        busy = self._desk.busy()
-        self._exchange.forget(flight for name, flight in self.late.items() if name not in busy)
-        self.late = {name: flight for name, flight in self.late.items() if name in busy}
-        return {flight.node_id for flight in self.late.values()} | self.at_work
+        """Nodes whose replies are awaited, in time or late; gives up on those that take too long."""
+        self._desk.busy()
+        for name, (round_, flight) in list(self.under_way.items()):
+            if not self._desk.awaits(round_, name):
+                self._exchange.forget([flight])
+                del self.under_way[name]
+        return {flight.node_id for _, flight in self.under_way.values()}
 
     def may_more_come(self) -> bool:
         """Whether a node has been asked for its context and not answered yet, or too few are connected."""

@@ -12,7 +12,7 @@ from nvflare.apis.fl_constant import FLMetaKey
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
 from fedroster.core.errors import InvalidInputError
-from fedroster.engine.replies import ArrayForm, Judge, Numbers, check_array, check_weight, named, wrong_with
+from fedroster.engine.replies import Judge, Numbers, check_values, check_weight, named, wrong_with
 
 WEIGHT = "num-examples"
 """Metric by which a reply is weighed; of an ``FLModel`` it is ``meta["NUM_STEPS_CURRENT_ROUND"]``."""
@@ -94,8 +94,7 @@ def check_update(sent: Update, reply: Update) -> str | None:
             wanted = np.asarray(sent.arrays[name])
         except Exception as error:  # what a client sends may be anything
             return f"array {str(name)[:80]!r} cannot be read ({type(error).__name__}: {error})"
-        forms = [ArrayForm(each.shape, each.dtype.name) for each in (values, wanted)]
-        wrong = check_array(forms[0], forms[1], lambda values=values: values)  # type: ignore[misc]
+        wrong = check_values(values, wanted)
         if wrong is not None:
             return f"array {str(name)[:80]!r} {wrong}"
     for name, value in reply.metrics.items():
