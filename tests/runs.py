@@ -25,3 +25,12 @@ def assert_same_run(one, other):
     for name in (field.name for field in dataclasses.fields(Run)):
         if name != "decision_s":
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+
+
+def contents(folder):
+    """Bytes of each file of a folder, whose locks do not count."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.startswith(".lock")
+    }

@@ -37,7 +37,9 @@ def test_a_log_is_verified_with_the_policy_that_it_names(log):
     assert "HEAD NOT FOUND" in run("log", "verify", log, "--head", "0" * 64, code=1)
     found = json.loads(run("log", "verify", log, "--json"))
     assert found["is_whole"] is True
-    assert found["num_decided"] == 6
+    assert found["num_decided"] == found["num_rounds"] == 6
+    assert json.loads(run("log", "verify", log, "--json", "--head", "0" * 64, code=1))["is_whole"] is False
+    run("log", "verify", log, "--policy", "random", code=1)
 
 
 @pytest.mark.parametrize("tells", [True, False])

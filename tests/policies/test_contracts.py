@@ -69,6 +69,7 @@ SMALL = FlatNetwork(num_clients=12, cohort_size=4, availability=0.7, dropout=0.1
 VARIANTS = [
     ("rbcs-f:V=5,schedule=lemma-1,R=0.05,L=7,S=0.1", SMALL),
     ("floor:share_of=available,slack=0,memory=10", SMALL),
+    ("floor:beta=0.05,memory=2", SMALL),  # a memory that is full within a round
     ("fedcs-greedy:deadline_s=8,fraction=0.5,distribution_s=0.5,overhead_s=0.25", SMALL),
     ("size-weighted:size_feature=1", SMALL),
     ("power-of-choice:variant=pow-d", SMALL),

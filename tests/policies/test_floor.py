@@ -25,7 +25,6 @@ from fedroster.networks import FlatNetwork
 from fedroster.policies import Floor
 from fedroster.queues import snap_rate
 from fedroster.simulation import simulate
-from fedroster.testing import PolicyContract
 from reference import inclusion_p_value
 
 
@@ -537,14 +536,6 @@ def test_an_empty_context():
     state = world.policy.commit(world.state, empty, selection)
     np.testing.assert_array_equal(state.debt, snap_rate(0.15))
     assert (state.own_debt == 0.0).all()
-
-
-@pytest.mark.parametrize("policy", [Floor(beta=0.0), Floor(beta=0.05), Floor(beta=0.05, memory=2.0), Floor(memory=1.0)])
-def test_a_round_is_learned_alike_in_any_order_and_parts(policy):
-    """Of clients that are new and fast, and of a memory that is full within a round."""
-    contract = PolicyContract()
-    contract.policy = lambda: policy
-    contract.test_the_order_of_feedback_does_not_matter()
 
 
 @pytest.mark.parametrize("value", [1e101, 1e160, 1e300, 1.7e308])

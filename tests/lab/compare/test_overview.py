@@ -20,17 +20,10 @@ from fedroster.lab.compare.run import compare_all, folder_of, render
 from fedroster.lab.pages.report import Picture
 from fedroster.lab.trials.store import read_json, write_json
 from fedroster.lab.trials.trial import Conditions, Trial
+from runs import contents
 
 SCENARIOS = ("rbcs-f/table-1", "cocs/mnist")
 WANTED = ("random", "floor", "rbcs-f:V=5", "partial-pooling", "oracle-p")
-
-
-def contents(folder):
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file() and not path.name.startswith(".lock")
-    }
 
 
 @pytest.fixture

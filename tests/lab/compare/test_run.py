@@ -26,7 +26,7 @@ from fedroster.lab.pages.report import Picture
 from fedroster.lab.task import Task
 from fedroster.lab.trials.store import read_json, read_table, write_json, write_table
 from fedroster.lab.trials.trial import Trial
-from runs import planted_run
+from runs import contents, planted_run
 
 T_975 = 12.706204736432095  # Student's t, 0.975, one degree of freedom
 PLANTED = {
@@ -110,14 +110,6 @@ def render(folder):
 def summary_table(summary, settings):
     table = shown_summary(summary, Settings(**settings).main_measures)
     return table.columns, table.rows
-
-
-def contents(folder):
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file() and not path.name.startswith(".lock")
-    }
 
 
 @pytest.fixture
@@ -722,14 +714,6 @@ def test_the_command_for_people(tmp_path, monkeypatch):
         assert (text in result.stdout) == (text not in ("lowest, %", "sway, points"))  # a terminal has no room for all
     assert "training" in result.stderr
     assert "floor" in find_scenario("rbcs-f/table-1").compared  # our own policy takes part in the main job
-
-
-@pytest.mark.usefixtures("ran")
-def test_a_folder_of_other_rounds_or_under_a_file_is_wrong_usage(tmp_path):
-    assert call("--rounds", "6", "--seeds", "0", "--out", tmp_path).exit_code == 0
-    assert call("--rounds", "7", "--seeds", "0", "--out", tmp_path).exit_code == 2
-    (tmp_path / "file").write_text("kept")
-    assert call("--rounds", "6", "--seeds", "0", "--out", tmp_path / "file" / "new").exit_code == 2
 
 
 # -------------------------------------------------------------------- with training
