@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.spatial.distance import cdist
 
 from fedroster import Selector
 from fedroster.core.problem import Feedback, Selection, Status
@@ -87,6 +88,22 @@ def test_many_points_are_compared_without_keeping_distances(monkeypatch):
     monkeypatch.setattr("fedroster.policies.divfl._MOST_KEPT", 0)
     for greedy in ("naive", "lazy"):
         assert found(points, 12, greedy) == expected
+
+
+def test_lazy_looks_at_few_candidates(monkeypatch):
+    points = np.random.default_rng(0).standard_normal((300, 8))
+    monkeypatch.setattr("fedroster.policies.divfl._BLOCK", 1)
+    monkeypatch.setattr("fedroster.policies.divfl._MOST_KEPT", 0)
+    looked = {}
+    for greedy in ("naive", "lazy"):
+        rows = []
+        monkeypatch.setattr(
+            "scipy.spatial.distance.cdist", lambda one, two, rows=rows: rows.append(1) or cdist(one, two)
+        )
+        found(points, 12, greedy)
+        looked[greedy] = len(rows)
+    assert looked["naive"] == sum(300 - step for step in range(12)) + 12
+    assert looked["lazy"] < looked["naive"] / 2
 
 
 def test_stochastic_looks_at_a_random_part():

@@ -17,12 +17,14 @@ from pfl.aggregate.weighting import WeightByDatapoints
 from pfl.algorithm.base import NNAlgorithmParams
 from pfl.algorithm.federated_averaging import FederatedAveraging
 from pfl.callback.restore_training import RestoreTrainingCallback
+from pfl.context import UserContext
 from pfl.data.dataset import Dataset
 from pfl.data.federated_dataset import FederatedDataset
 from pfl.hyperparam.base import NNEvalHyperParams, NNTrainHyperParams
 from pfl.model.pytorch import PyTorchModel
 from pfl.postprocessor.base import Postprocessor
 from pfl.privacy.gaussian_mechanism import GaussianMechanism
+from pfl.stats import MappedVectorStatistics
 
 from fedroster import Selector, make_policy
 from fedroster.adapters.pfl import RememberUpdates, RunCheckpoint, SelectedDataset, WeighUpdates, dataset, memory
@@ -196,3 +198,15 @@ def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "this_worker", lambda: (0, 2))
     with pytest.raises(ConfigurationError, match="one worker"):
         RememberUpdates(UpdateMemory(), users, model)  # type: ignore[arg-type]
+
+
+def test_an_update_of_weight_zero_counts_nothing() -> None:
+    users = weighing()
+    last = WeighUpdates(users)
+    last.after()
+    users.factors = {3: 0.0}
+    stats = MappedVectorStatistics({"w": torch.ones(2)}, weight=4.0)
+    moved, _ = last.postprocess_one_user(stats=stats, user_context=UserContext(num_datapoints=4, seed=0, user_id=3))
+    assert moved["w"].tolist() == [0.0, 0.0]
+    assert moved.weight == 1.0
+    assert not users.factors
