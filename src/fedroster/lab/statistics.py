@@ -63,15 +63,7 @@ def _quantile(freedom: int, confidence: float) -> float:
 
 
 def band(values: FloatArray, *, confidence: float = 0.95) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Pointwise t intervals of curves.
-
-    Args:
-        values: Shape (seeds, points).
-        confidence: Coverage at each point, in (0, 1).
-
-    Returns:
-        Mean, lower and upper end, each of shape (points,).
-    """
+    """Pointwise t intervals of curves, shape (seeds, points): mean, lower and upper end, each of shape (points,)."""
     mean = values.mean(axis=0)
     if values.shape[0] < 2:
         return mean, mean, mean
@@ -98,22 +90,15 @@ Points: TypeAlias = Mapping[str, tuple[Interval, Interval]]
 def pareto_front(points: Points, *, more_x: bool = False, aided: Collection[str] = ()) -> list[str]:
     """Which policies no other beats, by the means: better in x and at least as good in y, or more of y for no worse x.
 
-    Args:
-        points: By policy.
-        more_x: Whether more of x is better.
-        aided: Policies that know the truth, which do not count.
-
-    Returns:
-        The policies, from the best x on.
+    Less of x is better, or more; policies ``aided`` by the truth do not count.  The first has the best x.
     """
     sign = -1.0 if more_x else 1.0
     found = {label: (sign * x.mean, y.mean) for label, (x, y) in points.items() if label not in aided}
-
-    def is_beaten(cost: float, good: float) -> bool:
-        no_worse = [(c, g) for c, g in found.values() if c <= cost and g >= good]
-        return any(point != (cost, good) for point in no_worse)
-
-    front = [label for label, point in found.items() if not is_beaten(*point)]
+    front = [
+        label
+        for label, (cost, good) in found.items()
+        if not any(c <= cost and g >= good and (c, g) != (cost, good) for c, g in found.values())
+    ]
     return sorted(front, key=found.__getitem__)
 
 

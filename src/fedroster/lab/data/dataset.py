@@ -12,13 +12,8 @@ from fedroster.types import IntArray
 class Dataset:
     """Images and labels, divided into training and test.
 
-    Attributes:
-        name: Name.
-        train_x: Images, shape (samples, channels, height, width), in [0, 1], single precision.
-        train_y: Labels, shape (samples,), 0, 1, ...
-        test_x: As ``train_x``.
-        test_y: As ``train_y``.
-        num_classes: Number of classes.
+    Images x have the shape (samples, channels, height, width), are in [0, 1] and of single precision; labels y are 0,
+    1, ..., shape (samples,).
     """
 
     name: str
