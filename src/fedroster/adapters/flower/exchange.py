@@ -24,7 +24,7 @@ log = logging.getLogger("flwr.fedroster")
 _SHORTEST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 0.08
 _GROWTH = 1.3
-_REST_S = 0.5
+REST_S = 0.5
 
 
 class Clock:
@@ -148,7 +148,7 @@ class Exchange:
         """Take the replies that are there, and pause for a moment, or for so long if that is shorter."""
         self.look()
         if seconds > 0.0:
-            self.clock.sleep(min(_REST_S, seconds))
+            self.clock.sleep(min(REST_S, seconds))
 
     def forget(self, flights: Iterable[Flight]) -> None:
         """Wait no longer for replies."""

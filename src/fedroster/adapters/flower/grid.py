@@ -30,6 +30,7 @@ from fedroster.adapters.flower.replies import (
     arrays_of,
     check_reply,
     is_dropout,
+    kind_of,
     rewrite,
 )
 from fedroster.adapters.flower.roster import Roster
@@ -261,7 +262,7 @@ class SelectingGrid(Resumed, Grid):
             return self._send_and_receive(list(messages), timeout)
 
     def _send_and_receive(self, outgoing: list[Message], timeout: float | None) -> list[Message]:
-        is_training = [_category(message) in self._kinds for message in outgoing]
+        is_training = [kind_of(message) in self._kinds for message in outgoing]
         self._rounds.settle(save=not any(is_training))
         if not any(is_training):
             self._say_what_passes(outgoing)
@@ -275,7 +276,7 @@ class SelectingGrid(Resumed, Grid):
 
     def _say_what_passes(self, messages: Sequence[Message]) -> None:
         """Warn once of messages that pass although nothing was ever selected; strategies begin with others, too."""
-        kinds = {_category(message) for message in messages} - {"evaluate", "get_parameters"}
+        kinds = {kind_of(message) for message in messages} - {"evaluate", "get_parameters"}
         if kinds and not self._has_said:
             self._has_said = True
             log.warning(
@@ -382,7 +383,7 @@ class SelectingGrid(Resumed, Grid):
         """Evaluate, or whatever else the strategy sends."""
         limit_s = math.inf if timeout is None else timeout
         check = self._checks[""]
-        if messages and all(_category(message) == "evaluate" for message in messages):
+        if messages and all(kind_of(message) == "evaluate" for message in messages):
             check = self._checks["evaluate"]
             who, cohort = self._rules.who_evaluates, set(self._rounds.current.clients)
             if self._places is not None:  # nodes at work would answer when they have trained
@@ -456,7 +457,3 @@ def addressed(messages: Sequence[Message], node_ids: Sequence[int], strategy: ob
         )
     made |= {node_id: readdressed(sample, node_id, sample.content) for node_id in missing}
     return [made[node_id] for node_id in node_ids]
-
-
-def _category(message: Message) -> str:
-    return str(message.metadata.message_type).partition(".")[0]

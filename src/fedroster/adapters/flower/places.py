@@ -16,8 +16,8 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 from numpy.typing import NDArray
 
-from fedroster.adapters.flower.exchange import Exchange, Flight, log, readdressed
-from fedroster.adapters.flower.replies import ReplyCheck, arrays_of, cut
+from fedroster.adapters.flower.exchange import REST_S, Exchange, Flight, log, readdressed
+from fedroster.adapters.flower.replies import ReplyCheck, arrays_of, cut, samples_of
 from fedroster.adapters.flower.roster import Roster
 from fedroster.aggregation.places import FreePlaces
 from fedroster.core.errors import ConfigurationError, StateFileError
@@ -32,7 +32,6 @@ Arrays = dict[str, NDArray[Any]]
 _KIND, _FILE = "places", "places.npz"
 _COMPARED = 3
 """The first answers of a process are compared with each other, so many at once; later ones with those before."""
-_REST_S = 0.5
 
 
 @dataclass(slots=True)
@@ -169,7 +168,7 @@ class FilledPlaces:
             if free > 0 and now_s >= self._next_s:
                 at_work = {name for out in self._out for name in out.sent}
                 rounds = self._desk.fill(self._roster, model_bit, places=free, at_work=at_work)
-                self._next_s = -math.inf if rounds else now_s + _REST_S
+                self._next_s = -math.inf if rounds else now_s + REST_S
                 self._add(map(send, rounds))
                 continue
             self._wait(len(complete), self._next_s if free > 0 else math.inf)
@@ -269,16 +268,14 @@ class FilledPlaces:
 
     def _take(self, out: Out, reply: Reply) -> None:
         """Let an answer change the model, and keep it."""
-        content = reply.content.content
-        key = self._check.weight_key
-        samples = float(next(iter(content.metric_records.values()))[key]) if key else 1.0
+        samples = float(samples_of(reply.content, self._check.weight_key))
         self._samples[digest_of(reply.name)] = samples
         if self._check.check is not None:
             self._doubt(outweighing(self._samples))
         weight = math.nan if reply.weight is None else reply.weight
         update: Arrays = {}
         model = dict(self._model)
-        for key, array in arrays_of(content).items():
+        for key, array in arrays_of(reply.content.content).items():
             if key not in model:
                 continue
             if model[key].dtype.kind == "f":

@@ -52,7 +52,7 @@ def check_reply(sent: Message, reply: Message) -> str | None:
         What is wrong; None when nothing is.
     """
     arrays = reply.content.array_records
-    if _kind(sent) == "train" and sent.content.array_records and not arrays:
+    if kind_of(sent) == "train" and sent.content.array_records and not arrays:
         return "it holds no arrays; expected those that were sent, trained"
     for name, record in arrays.items():
         known = _sent_arrays(sent.content, name, len(arrays))
@@ -69,8 +69,14 @@ def check_reply(sent: Message, reply: Message) -> str | None:
     return None
 
 
-def _kind(message: Message) -> str:
+def kind_of(message: Message) -> str:
+    """What a message is for: the first part of its type."""
     return str(message.metadata.message_type).partition(".")[0]
+
+
+def samples_of(reply: Message, weight_key: str) -> Any:
+    """What a reply counts in the strategy's average; 1 where its metric is not known."""
+    return next(iter(reply.content.metric_records.values()))[weight_key] if weight_key else 1.0
 
 
 def _wrong_array(array: Array, sent: Array | None) -> str | None:
@@ -120,7 +126,7 @@ class ReplyCheck(Judge[Message]):
         metrics: frozenset[str] = frozenset(),
     ) -> None:
         """Judge by a check, and by what a strategy needs."""
-        super().__init__(check, _pairs, self._count)
+        super().__init__(check, _pairs, lambda reply: samples_of(reply, weight_key))
         self.weight_key, self.metrics, self.usual = weight_key, metrics, UsualForm()
 
     def wrong(self, sent: Message, reply: Message) -> str | None:
@@ -137,12 +143,12 @@ class ReplyCheck(Judge[Message]):
         content = reply.content
         if not self.weight_key or self.check is None:
             return None
-        if _kind(sent) == "train" and len(content.array_records) != 1:
+        if kind_of(sent) == "train" and len(content.array_records) != 1:
             return f"it holds {len(content.array_records)} records of arrays; expected one"
         if len(content.metric_records) != 1:
             return f"it holds {len(content.metric_records)} records of metrics; expected one"
         (metrics,) = content.metric_records.values()
-        needed = {self.weight_key} | (self.metrics if _kind(sent) == "train" else set())
+        needed = {self.weight_key} | (self.metrics if kind_of(sent) == "train" else set())
         if missing := needed - set(metrics):
             return f"it lacks the metric {min(missing)!r}, which the strategy needs"
         wrong = check_weight(metrics[self.weight_key])
@@ -169,16 +175,10 @@ class ReplyCheck(Judge[Message]):
         cut([reply.content for name, (_, reply) in rest.items() if name not in wrong])
         return wrong
 
-    def _count(self, reply: Message) -> object:
-        if not self.weight_key:
-            return None
-        metrics = next(iter(reply.content.metric_records.values()))
-        return metrics[self.weight_key]
-
 
 def _pairs(sent: Message, reply: Message) -> Iterator[tuple[Any, Any]]:
     """The arrays of a reply to training, and before each what was sent for it."""
-    records = {} if _kind(sent) == "evaluate" else reply.content.array_records
+    records = {} if kind_of(sent) == "evaluate" else reply.content.array_records
     for name, record in records.items():
         known = _sent_arrays(sent.content, name, len(records)) or {}
         for key, array in record.items():
@@ -218,10 +218,7 @@ def rewrite(sent: Message, replies: Sequence[Reply], weight_key: str, updates: R
         weight_key: Metric that holds the samples, > 0; empty for 1.
         updates: What is remembered, in a round that has begun; None for nothing.
     """
-    samples = [1.0] * len(replies)
-    if weight_key:
-        metrics = [next(iter(reply.content.content.metric_records.values())) for reply in replies]
-        samples = [float(each[weight_key]) for each in metrics]
+    samples = [float(samples_of(reply.content, weight_key)) for reply in replies]
     before = arrays_of(sent.content)
     weighed = factors([reply.weight for reply in replies], samples)
     for reply, count, factor in zip(replies, samples, weighed, strict=True):
