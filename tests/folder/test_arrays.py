@@ -23,17 +23,17 @@ def test_arrays_come_back_bit_for_bit(size):
     floats[: size // 3] = np.nan
     ints, bits = rng.integers(0, 2**31, size), rng.random(size) < 0.5
 
-    again = through(arrays.pack_floats(floats), arrays.Floats)
+    again = through(arrays.packed(floats), arrays.Floats)
     np.testing.assert_array_equal(arrays.unpack_floats(again, size), floats)
-    again = through(arrays.pack_ints(ints), arrays.Ints)
+    again = through(arrays.packed(ints), arrays.Ints)
     np.testing.assert_array_equal(arrays.unpack_ints(again, below=2**31, most=size), ints)
-    again = through(arrays.pack_bits(bits), arrays.Bits)
+    again = through(arrays.packed(bits), arrays.Bits)
     np.testing.assert_array_equal(arrays.unpack_bits(again, size), bits)
 
 
 def test_infinities_and_constants_come_back():
     for values in (np.array([np.inf, -np.inf, 0.0]), np.full(100, 0.25), np.full(100, np.inf)):
-        again = through(arrays.pack_floats(values), arrays.Floats)
+        again = through(arrays.packed(values), arrays.Floats)
         np.testing.assert_array_equal(arrays.unpack_floats(again, values.shape[0]), values)
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from fedroster.errors import InUseError, LogFileError
 from fedroster.folder.chain import Writer, files_of, lines_of, torn_bytes
-from fedroster.folder.lines import FIRST, JoinedLine, NotedLine, UndoneLine
+from fedroster.folder.events import Joined
+from fedroster.folder.lines import FIRST, NotedLine, UndoneLine
 from fedroster.record import Log
 
 
@@ -159,7 +160,7 @@ def test_what_its_reader_would_refuse_is_not_written(tmp_path, monkeypatch):
     writer = written(tmp_path, 2)
     writer = Writer(tmp_path, rotate_bytes=2**20)
     with pytest.raises(LogFileError, match="surrogates"):
-        writer.append(JoinedLine(clients=["\udcff"]))
+        writer.append(Joined(clients=("\udcff",)))
     with pytest.raises(LogFileError, match="Expected"):
         writer.append(UndoneLine(of=0))
     monkeypatch.setattr("fedroster.folder.chain.LONGEST_LINE", 300)

@@ -9,7 +9,7 @@ from msgspec.structs import replace as replaced
 from federations import LETTERS_LIST, make, play
 from fedroster import COCS, RBCSF, EdgeSelector, Record, Selector
 from fedroster.errors import ConfigurationError, FedrosterError
-from fedroster.folder.events import Began, Decided, Joined, Left, Set, Told
+from fedroster.folder.events import BegunLine, Decided, Joined, Left, Set, Told
 from fedroster.selector.keeping import settings_of
 
 
@@ -21,8 +21,8 @@ def test_each_call_is_told_with_what_it_was_given():
     selector.observe(cohort.round, times_s={cohort.clients[0]: 2.0}, dropped=cohort.clients[1:], round_s=9.0)
     selector.leave(["b"], forget=True)
     began, joined, decided, heard, left = events
-    assert (joined, left) == (Joined(("a", "b", "c")), Left(("b",), True))
-    assert isinstance(began, Began)
+    assert (joined, left) == (Joined(clients=("a", "b", "c")), Left(clients=("b",), forgotten=True))
+    assert isinstance(began, BegunLine)
     assert (began.round, began.policy, began.settings.cohort_size) == (0, repr(selector.policy), 2)
     assert isinstance(decided, Decided)
     assert isinstance(heard, Told)
@@ -97,7 +97,7 @@ def test_settings_that_cannot_be_change_nothing(wrong):
     play(selector, 2)
     before, policy = settings_of(selector), selector.policy
     with pytest.raises(FedrosterError):
-        selector.apply(Set(replaced(before, **wrong), repr(RBCSF(beta=0.2))))
+        selector.apply(Set(settings=replaced(before, **wrong), policy=repr(RBCSF(beta=0.2))))
     assert (settings_of(selector), selector.policy) == (before, policy)
 
 

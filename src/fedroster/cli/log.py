@@ -247,7 +247,7 @@ def _policy(folder: Path, text: str | None) -> tuple[AnyPolicy | None, str]:
     from fedroster.catalogue import make_policy, policy_of_label
     from fedroster.core.errors import LogFileError, UnknownNameError
     from fedroster.folder.chain import lines_of
-    from fedroster.folder.lines import BegunLine
+    from fedroster.record import BegunLine
 
     if text is not None:
         return make_policy(text), ""

@@ -46,24 +46,17 @@ Floats: TypeAlias = list[float | None] | Long
 Bits: TypeAlias = Long
 
 
-def pack_bits(values: BoolArray) -> Bits:
-    """Truth values as bits."""
-    return _long(values.shape[0], np.packbits(values))
-
-
-def pack_ints(values: IntArray) -> Ints:
-    """Integers in 0..2^31-1."""
-    if values.shape[0] <= _SHORT:
-        return values.tolist()  # type: ignore[no-any-return]
-    return _long(values.shape[0], values.astype("<i4"))
-
-
-def pack_floats(values: FloatArray) -> Floats:
-    """Floats, bit for bit, in the order of rows."""
-    flat = np.ascontiguousarray(values, "<f8").ravel()
-    if flat.shape[0] <= _SHORT and not np.isinf(flat).any():  # JSON knows no infinity, and one NaN only
-        return [None if math.isnan(value) else value for value in flat.tolist()]
-    return _long(flat.shape[0], flat)
+def packed(value: Any) -> Any:
+    """An array as JSON has it, floats bit for bit in the order of rows; what is none stays as it is."""
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.dtype.kind == "b":
+        return _long(value.shape[0], np.packbits(value))
+    is_float = value.dtype.kind == "f"
+    flat = np.ascontiguousarray(value, "<f8" if is_float else "<i4").ravel()
+    if flat.shape[0] > _SHORT or (is_float and np.isinf(flat).any()):  # JSON knows no infinity, and one NaN only
+        return _long(flat.shape[0], flat)
+    return [None if math.isnan(each) else each for each in flat.tolist()]
 
 
 def _long(entries: int, values: NDArray[Any]) -> Long:

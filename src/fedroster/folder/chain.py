@@ -23,8 +23,8 @@ from typing import IO
 from fedroster.core.errors import InUseError, LogFileError
 from fedroster.core.outside import plain
 from fedroster.core.state import BINARY, load_arrays, save_arrays, sync_file, sync_folder
-from fedroster.folder.events import Snapshot
-from fedroster.folder.lines import FIRST, AnyLine, BegunLine, StartSaid, UndoneLine, decoded, encoded
+from fedroster.folder.events import BegunLine, Snapshot, StartSaid
+from fedroster.folder.lines import FIRST, AnyLine, UndoneLine, decoded, encoded
 
 _log = logging.getLogger(__name__)
 

@@ -14,16 +14,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Annotated, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
+from msgspec import Meta
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.because import Because
 from fedroster.core.errors import LogFileError
 from fedroster.core.ids import ClientId
 from fedroster.core.problem import Feedback
-from fedroster.folder.settings import Settings
+from fedroster.folder.settings import Content, Count, Digest, LinePart, Settings, Size, Word
 
 Snapshot: TypeAlias = tuple[dict[str, Any], dict[str, Any]]
 """Header and arrays of a selector's whole state."""
@@ -86,40 +87,69 @@ class Asked:
     budget: FloatArray | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Began:
-    """A selector begins, or goes on from a file.
+class Scenario(LinePart, kw_only=True, frozen=True):
+    """A simulation's scenario, and its parameters that are overridden."""
+
+    name: Word
+    settings: dict[str, str] = {}
+
+
+class StartSaid(LinePart, kw_only=True, frozen=True):
+    """A state from which a log goes on, which is kept beside it."""
+
+    kind: Literal["selector", "edge-selector"]
+    file: Annotated[str, Meta(pattern=r"^snapshot-[0-9]{12}\.npz$")]
+    sha256: Digest
+
+
+class BegunLine(Content, tag="begun", kw_only=True):
+    """A process or a file begins, or lines are missing: which policy decides, under what, from which state.
 
     Attributes:
-        round: Last round that was begun.
-        kind: Kind of the selector.
-        policy: The policy, as Python writes it.
+        of: What decides: a "selector", an "edge-selector" or a "simulation".
+        fedroster: Version of fedroster.
+        code: Digest of its code.
+        policy: The policy and its parameters, as Python writes them.
+        policy_text: The same as commands take it; empty where it is not known.
         settings: What the selector was made with, or follows now.
+        scenario: Of a simulation, its name and the settings that are overridden; None for a federation.
         num_features: Length D of contexts; None until the first contexts say it.
         draws: How chance decides, as the policy says.
-        code: Digests of the policy's modules, by name.
-        place: What the file says of the record's own place; None for nothing.
-        is_new: Whether the selector has neither members nor rounds.
-        reads_all: Whether booking a decision reads the contexts of all clients.
-        snapshot: Gives the selector's whole state, at any later time too.
+        contexts: Whether the contexts of all clients are kept.
+        hashed: Whether ids are hashes.
+        round: Last round that was begun.
+        start: The state from which the log goes on; None without.
+        follows: Whether the lines before lead to that state.
+        repaired: Bytes of a torn last line that were cut off.
     """
 
-    round: int
-    kind: str
-    policy: str
+    format: Literal["fedroster-log"] = "fedroster-log"
+    version: Literal[2] = 2
+    of: Literal["selector", "edge-selector", "simulation"]
+    fedroster: Word
+    code: Word
+    policy: Annotated[str, Meta(max_length=1_000_000)]
+    policy_text: Word = ""
     settings: Settings
-    num_features: int | None
-    draws: str
-    code: Mapping[str, str]
-    place: Any = None
-    is_new: bool = False
-    reads_all: bool = False
-    snapshot: Callable[[], Snapshot] | None = field(default=None, compare=False, repr=False)
+    scenario: Scenario | None = None
+    num_features: Size | None = None
+    draws: Word = "unknown"
+    contexts: bool = False
+    hashed: bool = False
+    round: Count = 0
+    start: StartSaid | None = None
+    follows: bool = False
+    repaired: Count = 0
+
+    @property
+    def num_servers(self) -> int:
+        """Number of edge servers; 1 without."""
+        budgets = self.settings.budgets
+        return (self.settings.num_servers or 1) if budgets is None else len(budgets)
 
 
-@dataclass(frozen=True, slots=True)
-class Set:
-    """Other settings come into force.
+class Set(Content, tag="settings", kw_only=True):
+    """Other settings, rules, or parameters of the policy come into force.
 
     Attributes:
         settings: All that hold from now on.
@@ -127,11 +157,10 @@ class Set:
     """
 
     settings: Settings
-    policy: str = ""
+    policy: Annotated[str, Meta(max_length=1_000_000)] = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(Content, tag="joined", kw_only=True):
     """Clients join.
 
     Attributes:
@@ -141,8 +170,7 @@ class Joined:
     clients: tuple[ClientId, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(Content, tag="left", kw_only=True):
     """Members leave.
 
     Attributes:
@@ -151,7 +179,7 @@ class Left:
     """
 
     clients: tuple[ClientId, ...]
-    forgotten: bool
+    forgotten: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +296,7 @@ class Noted:
     is_synced: bool = False
 
 
-Event: TypeAlias = Began | Set | Joined | Left | Decided | Told | Noted
+Event: TypeAlias = BegunLine | Set | Joined | Left | Decided | Told | Noted
 
 
 class Observer(Protocol):

@@ -1,16 +1,18 @@
 """What the lines of a log say: typed values, to and from events, with every value checked.
 
 A line has the types that its class declares, or it is refused; what depends on other lines, such as how many slots
-there are, is checked when its event is made.  ``schema()`` gives the JSON Schema of all lines.
+there are, is checked when its event is made.  Some events are lines themselves.  ``schema()`` gives the JSON Schema of
+all lines.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import hmac
 import math
 import re
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -29,15 +31,25 @@ from fedroster.folder.arrays import (
     Ints,
     Slot,
     length_of,
-    pack_bits,
-    pack_floats,
-    pack_ints,
+    packed,
     unpack_bits,
     unpack_floats,
     unpack_ints,
 )
-from fedroster.folder.events import Asked, Began, Decided, Event, Joined, Left, Noted, NotKeptError, Reach, Set, Told
-from fedroster.folder.settings import Count, LinePart, Number, RulesSaid, Seconds, Settings, Size, Word
+from fedroster.folder.events import (
+    Asked,
+    BegunLine,
+    Decided,
+    Event,
+    Joined,
+    Left,
+    Noted,
+    NotKeptError,
+    Reach,
+    Set,
+    Told,
+)
+from fedroster.folder.settings import Content, Count, LinePart, Number, RulesSaid, Seconds, Settings, Size, Word
 
 FORMAT, VERSION = "fedroster-log", 2
 FIRST = hashlib.sha256(b"").hexdigest()
@@ -46,100 +58,8 @@ OPEN = 255
 """Status of a client that has not answered yet."""
 _MOST_SERVERS, _MOST_REASONS = 2**20, 1000
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
-_MEASURED = ("loss", "squared_loss", "num_samples", "signature")
 
-Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
-
-
-class Scenario(LinePart, kw_only=True, frozen=True):
-    """A simulation's scenario, and its parameters that are overridden."""
-
-    name: Word
-    settings: dict[str, str] = {}
-
-
-class StartSaid(LinePart, kw_only=True, frozen=True):
-    """A state from which a log goes on, which is kept beside it."""
-
-    kind: Literal["selector", "edge-selector"]
-    file: Annotated[str, Meta(pattern=r"^snapshot-[0-9]{12}\.npz$")]
-    sha256: Digest
-
-
-class Content(Struct, tag_field="kind", forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """What a line of a log says.
-
-    Attributes:
-        line: Its number, from 1.
-        before: Digest of the line before it.
-    """
-
-    line: Number = 0  # until it is written
-    before: Digest = ""
-
-
-class BegunLine(Content, tag="begun", kw_only=True):
-    """A process or a file begins, or lines are missing: which policy decides, under what, from which state.
-
-    Attributes:
-        of: What decides: a "selector", an "edge-selector" or a "simulation".
-        fedroster: Version of fedroster.
-        code: Digest of its code.
-        policy: The policy and its parameters, as Python writes them.
-        policy_text: The same as commands take it; empty where it is not known.
-        settings: What the selector was made with.
-        scenario: Of a simulation, its name and the settings that are overridden; None for a federation.
-        contexts: Whether the contexts of all clients are kept.
-        hashed: Whether ids are hashes.
-        round: Last round that was begun.
-        start: The state from which the log goes on; None without.
-        follows: Whether the lines before lead to that state.
-        repaired: Bytes of a torn last line that were cut off.
-    """
-
-    format: Literal["fedroster-log"] = "fedroster-log"
-    version: Literal[2] = 2
-    of: Literal["selector", "edge-selector", "simulation"]
-    fedroster: Word
-    code: Word
-    policy: Annotated[str, Meta(max_length=1_000_000)]
-    policy_text: Word = ""
-    settings: Settings
-    scenario: Scenario | None = None
-    num_features: Size | None = None
-    draws: Word = "unknown"
-    contexts: bool = False
-    hashed: bool = False
-    round: Count = 0
-    start: StartSaid | None = None
-    follows: bool = False
-    repaired: Count = 0
-
-    @property
-    def num_servers(self) -> int:
-        """Number of edge servers; 1 without."""
-        budgets = self.settings.budgets
-        return (self.settings.num_servers or 1) if budgets is None else len(budgets)
-
-
-class SettingsLine(Content, tag="settings", kw_only=True):
-    """Other settings, rules, or parameters of the policy come into force."""
-
-    settings: Settings
-    policy: Annotated[str, Meta(max_length=1_000_000)] = ""
-
-
-class JoinedLine(Content, tag="joined", kw_only=True):
-    """Clients join."""
-
-    clients: list[str | int]
-
-
-class LeftLine(Content, tag="left", kw_only=True):
-    """Members leave."""
-
-    clients: list[str | int]
-    forgotten: bool = False
+L = TypeVar("L", bound=Struct)
 
 
 class LinksSaid(LinePart, kw_only=True, frozen=True):
@@ -219,7 +139,7 @@ class NotedLine(Content, tag="noted", kw_only=True):
     of_all: bool = True
 
 
-AnyLine: TypeAlias = BegunLine | SettingsLine | JoinedLine | LeftLine | DecidedLine | ToldLine | UndoneLine | NotedLine
+AnyLine: TypeAlias = BegunLine | Set | Joined | Left | DecidedLine | ToldLine | UndoneLine | NotedLine
 
 
 class _First(Struct):
@@ -295,12 +215,6 @@ def line_of(event: Set | Joined | Left | Decided | Told | Noted, *, contexts: bo
         key: Secret by which rules that name clients are hashed; None for the rules themselves.
     """
     match event:
-        case Set():
-            return SettingsLine(settings=hidden(event.settings, key), policy=event.policy)
-        case Joined():
-            return JoinedLine(clients=[*event.clients])
-        case Left():
-            return LeftLine(clients=[*event.clients], forgotten=event.forgotten)
         case Decided():
             return _decided(event, contexts=contexts, hides=key is not None)
         case Told():
@@ -309,6 +223,9 @@ def line_of(event: Set | Joined | Left | Decided | Told | Noted, *, contexts: bo
             return NotedLine(
                 name=event.name, clients=[*event.by_slot], values=[*event.by_slot.values()], of_all=event.of_all
             )
+        case Set():
+            return replace(event, settings=hidden(event.settings, key))
+    return replace(event)
 
 
 def hidden(settings: Settings, key: bytes | None) -> Settings:
@@ -318,65 +235,45 @@ def hidden(settings: Settings, key: bytes | None) -> Settings:
     return replace(settings, rules=RulesSaid(digest=hashed(key, repr(settings.rules.table))))
 
 
+def _line(kind: type[L], *sources: object, **said: Any) -> L:
+    """A line of what sources have under the names of its fields, the last before the first, and of what is ``said``.
+
+    Arrays are packed.
+    """
+    values = {
+        name: getattr(source, name) for source in sources for name in kind.__struct_fields__ if hasattr(source, name)
+    }
+    return kind(**{name: packed(value) for name, value in (values | said).items()})
+
+
 def _decided(event: Decided, *, contexts: bool, hides: bool) -> DecidedLine:
     asked, chosen = event.asked, event.chosen
-    of_cohort = _of_cohort(event)
     beliefs = {"expected_s": event.expected_s, "owed": event.owed}
+    of_cohort = any(values is not None and values.shape[0] != event.capacity for values in beliefs.values())
     if not contexts and not of_cohort:  # else contexts could be told from what all were expected to take
         of_cohort = True
         beliefs = {name: None if values is None else values[chosen] for name, values in beliefs.items()}
-    links = None
-    if asked.links is not None:
-        row, server, price = asked.links.row, asked.links.server, asked.links.price
-        links = LinksSaid(row=pack_ints(row), server=pack_ints(server), price=pack_floats(price))
-    given: Any = None
-    if not asked.given:
-        given = "none"
-    elif contexts and asked.known:
-        given = pack_floats(asked.rows)
-    return DecidedLine(
-        round=event.round,
-        at_s=event.at_s,
+    given = asked.rows if contexts and asked.known else None
+    excluded = {_hidden(reason, hides=hides): slots for reason, slots in event.excluded.items()}
+    return _line(
+        DecidedLine,
+        asked,
+        event,
+        **beliefs,
         slots=event.capacity,
-        places=event.places,
         num_features=int(asked.rows.shape[1]),
-        asked=None if asked.of_all else pack_ints(asked.slot),
-        available="all" if asked.available.all() else pack_bits(asked.available),
-        contexts=given,
+        asked=None if asked.of_all else asked.slot,
+        available="all" if asked.available.all() else asked.available,
+        contexts=given if asked.given else "none",
         at_most=asked.places,
-        busy_too=asked.busy_too,
-        not_registered=pack_ints(asked.not_registered),
-        of_links=asked.of_links,
-        links=links,
-        excluded={
-            _hidden(reason, hides=hides): pack_ints(slots) for reason, slots in event.excluded.items() if slots.shape[0]
-        },
-        chosen=pack_ints(chosen),
-        rows=None if event.servers is None else pack_ints(event.links),
-        servers=None if event.servers is None else pack_ints(event.servers),
-        features=pack_floats(event.features),
-        believed=None if np.array_equal(event.features, event.believed) else pack_floats(event.believed),
+        links=None if asked.links is None else _line(LinksSaid, asked.links),
+        excluded={reason: packed(slots) for reason, slots in excluded.items() if slots.shape[0]},
+        rows=None if event.servers is None else event.links,
+        believed=None if np.array_equal(event.features, event.believed) else event.believed,
         of_cohort=of_cohort,
-        busy=pack_ints(event.busy),
         deadline_s=None if math.isinf(event.deadline_s) else event.deadline_s,
-        members=None if asked.members is None else pack_bits(asked.members),
-        budget=_packed(asked.budget),
         not_begun=_hidden(event.not_begun, hides=hides),
-        weights=_packed(event.weights),
-        state=event.state,
-        expected_s=_packed(beliefs["expected_s"]),
-        owed=_packed(beliefs["owed"]),
     )
-
-
-def _of_cohort(event: Decided) -> bool:
-    """Whether beliefs are those of the cohort alone."""
-    known = next((each for each in (event.expected_s, event.owed) if each is not None), None)
-    return known is not None and known.shape[0] != event.capacity
-
-
-def _packed(values: FloatArray | None) -> Floats | None:
-    return None if values is None else pack_floats(values)
 
 
 def _hidden(text: str, *, hides: bool) -> str:
@@ -385,22 +282,16 @@ def _hidden(text: str, *, hides: bool) -> str:
 
 def _told(event: Told) -> ToldLine:
     feedback = event.feedback
-    learned = None
-    if not np.array_equal(event.learned_s, feedback.exchange_time_s, equal_nan=True):
-        learned = pack_floats(event.learned_s)
-    measured: dict[str, Any] = {name: _packed(getattr(feedback, name)) for name in _MEASURED}
-    return ToldLine(
-        round=event.round,
-        at_s=event.at_s,
-        clients=pack_ints(feedback.client),
-        status=pack_ints(feedback.status.astype(np.int64)),
-        time_s=pack_floats(feedback.exchange_time_s),
-        learned_s=learned,
-        staleness=feedback.staleness,
+    is_plain = np.array_equal(event.learned_s, feedback.exchange_time_s, equal_nan=True)
+    return _line(
+        ToldLine,
+        feedback,
+        event,
+        clients=feedback.client,
+        time_s=feedback.exchange_time_s,
+        learned_s=None if is_plain else event.learned_s,
         round_s=None if event.round_s is None else float(event.round_s),
         costs=[*event.costs.items()],
-        unlearned=None if event.unlearned is None else list(event.unlearned),
-        **measured,
     )
 
 
@@ -414,91 +305,85 @@ def event_of(line: AnyLine, members: ClientSlots) -> Event:
         LogFileError: If it says what cannot be.
     """
     match line:
-        case JoinedLine():
-            return Joined(_ids(line.clients))
-        case LeftLine():
-            return Left(_ids(line.clients), line.forgotten)
+        case Joined() | Left():
+            try:
+                checked_ids(line.clients)
+            except FedrosterError as error:
+                raise LogFileError(str(error)) from error
+            return line
         case DecidedLine():
             return _read_decided(line, members)
         case ToldLine():
             return read_told(line, members.capacity)
-        case SettingsLine():
-            return Set(_read_settings(line.settings), line.policy)
         case NotedLine():
             slots = unpack_ints(line.clients, below=members.capacity, most=members.capacity, order="distinct").tolist()
             if len(line.values) != len(slots):
                 raise LogFileError(f"{len(slots)} clients have {len(line.values)} numbers")
             return Noted(line.name, dict(zip(slots, line.values, strict=True)), line.of_all)
-        case BegunLine():
-            return began_of(line)
         case UndoneLine():
             raise LogFileError(f"line {line.line} takes a line back that was not booked")
-
-
-def began_of(line: BegunLine) -> Began:
-    """The beginning that a line tells of."""
-    return Began(
-        round=line.round,
-        kind=line.of,
-        policy=line.policy,
-        settings=_read_settings(line.settings),
-        num_features=line.num_features,
-        draws=line.draws,
-        code={},
-    )
-
-
-def _ids(clients: list[str | int]) -> tuple[ClientId, ...]:
-    try:
-        return tuple(checked_ids(clients))
-    except FedrosterError as error:
-        raise LogFileError(str(error)) from error
-
-
-def _read_settings(settings: Settings) -> Settings:
-    if settings.rules.digest:
+    if line.settings.rules.digest:
         raise NotKeptError("the rules name clients, and the log has only hashes of names; expected a log without a key")
-    return settings
+    return line
+
+
+_SLOTS = dict.fromkeys(("not_registered", "busy", "unlearned"), "capacity") | {"chosen": "rows"}
+_BITS = {"available": "rows", "members": "capacity"}
+_FLOATS = {"expected_s": "believers", "owed": "believers", "weights": "chosen"}
+_FLOATS |= dict.fromkeys(("learned_s", "loss", "squared_loss", "num_samples"), "clients")
+_MATRICES = {"features": "chosen", "believed": "chosen"}
+_ARRAYS = _SLOTS | _BITS | _FLOATS | _MATRICES
+"""How many entries the arrays of a line have, or at most, of distinct slots, which say the sizes of others."""
+
+
+def _read(line: Struct, to: type, **sizes: int) -> dict[str, Any]:
+    """What a line has under the names of an event's fields; arrays have as many entries as ``sizes`` say."""
+    names = line.__struct_fields__
+    found = {each.name: getattr(line, each.name) for each in dataclasses.fields(to) if each.name in names}
+    for name, of in _ARRAYS.items():
+        if (value := found.get(name)) is None or isinstance(value, str):
+            continue
+        if name in _SLOTS:
+            found[name] = unpack_ints(value, below=sizes["capacity"], most=sizes[of], order="distinct")
+        elif name in _BITS:
+            found[name] = unpack_bits(value, sizes[of])
+        elif name in _FLOATS:
+            found[name] = unpack_floats(value, sizes[of])
+        else:
+            found[name] = _matrix(value, sizes[of], sizes["length"])
+    return found
 
 
 def _read_decided(line: DecidedLine, members: ClientSlots) -> Decided:
-    capacity = members.capacity
+    capacity, chosen = members.capacity, length_of(line.chosen)
     if line.slots != capacity:
         raise LogFileError(f"there are {line.slots} slots; expected {capacity} for the clients that joined")
     asked = _read_asked(line, members)
     rows, links = asked.slot.shape[0], asked.links
-    chosen = unpack_ints(line.chosen, below=capacity, most=rows, order="distinct")
-    taken, servers = chosen, None
+    believers = chosen if line.of_cohort else capacity
+    sizes = {"capacity": capacity, "rows": rows, "chosen": chosen, "believers": believers, "length": line.num_features}
+    said = _read(line, Decided, **sizes)
+    taken, servers = said["chosen"], None
     if links is not None:
         if line.rows is None or line.servers is None:
             raise LogFileError(f"the cohort of round {line.round} has no links")
         taken = unpack_ints(line.rows, below=links.row.shape[0], most=rows, order="distinct")
         servers = unpack_ints(line.servers, below=_MOST_SERVERS, most=rows)
-        if not np.array_equal(asked.slot[links.row[taken]], chosen) or not np.array_equal(links.server[taken], servers):
+        is_theirs = np.array_equal(asked.slot[links.row[taken]], said["chosen"])
+        if not is_theirs or not np.array_equal(links.server[taken], servers):
             raise LogFileError(f"the cohort of round {line.round} is not that of its links")
     if len(line.excluded) > _MOST_REASONS:
         raise LogFileError(f"{len(line.excluded)} reasons exclude clients; expected at most {_MOST_REASONS}")
-    features = _matrix(line.features, chosen.shape[0], line.num_features)
-    believers = chosen.shape[0] if line.of_cohort else capacity
-    return Decided(
-        round=line.round,
-        asked=asked,
-        capacity=capacity,
-        places=line.places,
-        excluded={reason: unpack_ints(slots, below=capacity, most=capacity) for reason, slots in line.excluded.items()},
-        chosen=chosen,
-        links=taken,
-        servers=servers,
-        features=features,
-        believed=features if line.believed is None else _matrix(line.believed, chosen.shape[0], line.num_features),
-        busy=unpack_ints(line.busy, below=capacity, most=capacity, order="distinct"),
-        deadline_s=math.inf if line.deadline_s is None else line.deadline_s,
-        expected_s=None if line.expected_s is None else unpack_floats(line.expected_s, believers),
-        owed=None if line.owed is None else unpack_floats(line.owed, believers),
-        state=line.state,
-        not_begun=line.not_begun,
-        weights=None if line.weights is None else unpack_floats(line.weights, chosen.shape[0]),
-    )
+    said |= {
+        "asked": asked,
+        "capacity": capacity,
+        "excluded": {why: unpack_ints(slots, below=capacity, most=capacity) for why, slots in line.excluded.items()},
+        "links": taken,
+        "servers": servers,
+        "believed": said["features"] if line.believed is None else said["believed"],
+        "deadline_s": math.inf if line.deadline_s is None else line.deadline_s,
+    }
+    return Decided(**said)
 
 
 def _read_asked(line: DecidedLine, members: ClientSlots) -> Asked:
@@ -508,28 +393,24 @@ def _read_asked(line: DecidedLine, members: ClientSlots) -> Asked:
         most = MOST_NUMBERS if line.of_links else capacity
         slot = unpack_ints(line.asked, below=capacity, most=most, order="any" if line.of_links else "distinct")
     rows = slot.shape[0]
-    features = np.zeros((rows, length))
+    said = _read(line, Asked, capacity=capacity, rows=rows)
     if isinstance(line.contexts, str):
-        features = np.ones((rows, length))
-    elif line.contexts is not None:
-        features = _matrix(line.contexts, rows, length)
+        contexts = np.ones((rows, length))
+    else:
+        contexts = np.zeros((rows, length)) if line.contexts is None else _matrix(line.contexts, rows, length)
     budget = line.budget
-    return Asked(
-        slot,
-        features,
-        np.ones(rows, np.bool_) if isinstance(line.available, str) else unpack_bits(line.available, rows),
-        at_s=line.at_s,
-        given=line.contexts != "none",
-        of_all=line.asked is None,
-        of_links=line.of_links,
-        known=line.contexts is not None,
-        links=None if line.links is None else _read_links(line.links, rows),
-        not_registered=unpack_ints(line.not_registered, below=capacity, most=capacity, order="distinct"),
-        places=line.at_most,
-        busy_too=line.busy_too,
-        members=None if line.members is None else unpack_bits(line.members, capacity),
-        budget=None if budget is None else unpack_floats(budget, min(length_of(budget), _MOST_SERVERS)),
-    )
+    said |= {
+        "slot": slot,
+        "rows": contexts,
+        "available": np.ones(rows, np.bool_) if isinstance(line.available, str) else said["available"],
+        "given": line.contexts != "none",
+        "of_all": line.asked is None,
+        "known": line.contexts is not None,
+        "links": None if line.links is None else _read_links(line.links, rows),
+        "places": line.at_most,
+        "budget": None if budget is None else unpack_floats(budget, min(length_of(budget), _MOST_SERVERS)),
+    }
+    return Asked(**said)
 
 
 def _matrix(value: Floats, rows: int, length: int) -> FloatArray:
@@ -562,26 +443,20 @@ def read_told(line: ToldLine, capacity: int) -> Told:
     status = unpack_ints(line.status, below=len(Status), most=count).astype(np.uint8)
     if status.shape[0] != count:
         raise LogFileError(f"{count} clients have {status.shape[0]} outcomes")
-    slots = unpack_ints([slot for slot, _ in line.costs], below=capacity, most=capacity, order="distinct")
-    unlearned: Any = line.unlearned
-    if unlearned is not None:
-        unlearned = tuple(unpack_ints(unlearned, below=capacity, most=capacity, order="distinct").tolist())
-    given = {name: getattr(line, name) for name in _MEASURED[:-1]}
-    measured: Any = {name: unpack_floats(values, count) for name, values in given.items() if values is not None}
-    if line.signature is not None:
-        length = length_of(line.signature) // max(count, 1)
-        measured["signature"] = unpack_floats(line.signature, count * length).reshape(count, length)
     time_s = unpack_floats(line.time_s, count)
-    learned_s = time_s if line.learned_s is None else unpack_floats(line.learned_s, count)
-    for times in (time_s, learned_s):
-        if not (np.isnan(times) | (times > 0.0)).all() or np.isinf(times).any():
+    sizes = {"capacity": capacity, "clients": count}
+    feedback = _read(line, Feedback, **sizes) | {"client": client, "status": status, "exchange_time_s": time_s}
+    if line.signature is not None:
+        feedback["signature"] = _matrix(line.signature, count, length_of(line.signature) // max(count, 1))
+    slots = unpack_ints([slot for slot, _ in line.costs], below=capacity, most=capacity, order="distinct")
+    said = _read(line, Told, **sizes)
+    for times in (time_s, said["learned_s"]):
+        if times is not None and (not (np.isnan(times) | (times > 0.0)).all() or np.isinf(times).any()):
             raise LogFileError(f"times of round {line.round} are {shown(times)}; expected seconds > 0")
-    return Told(
-        round=line.round,
-        at_s=line.at_s,
-        feedback=Feedback(line.round, client, np.zeros((count, 0)), status, time_s, **measured),
-        round_s=line.round_s,
-        learned_s=learned_s,
-        costs=dict(zip(slots.tolist(), (cost for _, cost in line.costs), strict=True)),
-        unlearned=unlearned,
-    )
+    said |= {
+        "feedback": Feedback(features=np.zeros((count, 0)), **feedback),
+        "learned_s": time_s if line.learned_s is None else said["learned_s"],
+        "costs": dict(zip(slots.tolist(), (cost for _, cost in line.costs), strict=True)),
+        "unlearned": None if line.unlearned is None else tuple(said["unlearned"].tolist()),
+    }
+    return Told(**said)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import itertools
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,23 +30,28 @@ from fedroster.folder.chain import (
     standing,
     write_snapshot,
 )
-from fedroster.folder.events import Began, Decided, Event, Joined, Left, Noted, Observer, Set, Snapshot, Told
+from fedroster.folder.events import (
+    BegunLine,
+    Decided,
+    Event,
+    Joined,
+    Left,
+    Noted,
+    Observer,
+    Set,
+    Snapshot,
+    Told,
+)
 from fedroster.folder.lines import (
     AnyLine,
-    BegunLine,
     DecidedLine,
-    JoinedLine,
-    LeftLine,
-    SettingsLine,
     UndoneLine,
-    began_of,
     event_of,
     hashed,
     hidden,
     line_of,
 )
 from fedroster.folder.settings import RulesSaid
-from fedroster.version import __version__
 
 _logger = logging.getLogger(__name__)
 
@@ -120,8 +124,7 @@ class Record:
         except BaseException:
             self._lock.release()
             raise
-        self._began: Began | None = None  # as it stands now
-        self._round = 0
+        self._began: BegunLine | None = None  # as it stands now
         self._by = ""
         self._is_closed = False
         self._is_ours = False  # whether the log has a line of this selector
@@ -184,7 +187,7 @@ class Record:
         found = ((_STATE.fullmatch(file.name), file) for file in self._folder.iterdir())
         return sorted(((int(match[2]), file) for match, file in found if match), reverse=True)
 
-    def beginning(self, rules: RulesSaid) -> Began:
+    def beginning(self, rules: RulesSaid) -> BegunLine:
         """How the log begins.
 
         Args:
@@ -203,7 +206,7 @@ class Record:
             raise LogFileError(
                 f"{os.fspath(self._folder)!r} has hashes in place of ids or rules; expected the key, and the same rules"
             )
-        return began_of(named)
+        return named
 
     def newest(self, kind: str) -> Snapshot | None:
         """The newest state that is kept, whose header has its place in the log; None for none.
@@ -238,7 +241,7 @@ class Record:
         header, arrays = self._state(self.place)
         self._writer.sync()
         file = self._folder / f"state-{number:012}.npz"
-        save_arrays(file, arrays, header, kind=self._known().kind, private=True)
+        save_arrays(file, arrays, header, kind=self._known().of, private=True)
         for old in self._folder.glob("state-*.npz"):
             if old != file:
                 old.unlink()
@@ -247,15 +250,12 @@ class Record:
     # ---------------------------------------------------------------- events
 
     def before(self, event: Event) -> None:
-        """Write an event that is about to be booked.
+        """Write an event that is about to be booked; of a beginning, :meth:`begin` is told.
 
         Raises:
             OSError: If it cannot be written, unless that is only to be warned of.
         """
-        if self._is_closed:
-            return
-        if isinstance(event, Began):
-            self._begin(event)
+        if self._is_closed or isinstance(event, BegunLine):
             return
         try:
             self._write(event)
@@ -263,7 +263,7 @@ class Record:
             if self._on_error == "raise":
                 raise
             self._has_gap = True
-            _logger.warning("round %d is not in the log: %s", self._round, error)
+            _logger.warning("round %d is not in the log: %s", self._known().round, error)
 
     def __call__(self, event: Event, selector: Any) -> None:
         """Note that an event is booked."""
@@ -271,15 +271,15 @@ class Record:
             return
         self._unbooked = None
         if isinstance(event, Decided):
-            self._round = event.round
+            self._known().round = event.round
             asked = event.asked
             more = asked.given and not self._contexts and asked.slot.shape[0] > event.chosen.shape[0]
-            self._owes_state |= (more and self._known().reads_all) or event.round % _STATE_ROUNDS == 0
+            self._owes_state |= (more and self._reads_all) or event.round % _STATE_ROUNDS == 0
             if self._owes_state and not self._has_gap:
                 self._keep_state()
         elif isinstance(event, Set):
             policy = event.policy or self._known().policy
-            self._know(dataclasses.replace(self._known(), policy=policy, settings=event.settings))
+            self._know(replace(self._known(), policy=policy, settings=event.settings))
 
     def _write(self, event: Set | Joined | Left | Decided | Told | Noted) -> None:
         if not self._is_ours and self._writer.number:
@@ -299,7 +299,7 @@ class Record:
             self._begun()
         self._has_gap, self._unbooked = False, None
         if isinstance(event, Joined | Left):
-            event = dataclasses.replace(event, clients=tuple(map(self.alias, event.clients)))
+            event = replace(event, clients=tuple(map(self.alias, event.clients)))
         line = line_of(event, contexts=self._contexts, key=self._key)
         if isinstance(line, DecidedLine):
             line.by = self._by
@@ -307,27 +307,47 @@ class Record:
         self._writer.append(line, sync=event.is_synced if isinstance(event, Noted) else not isinstance(event, Told))
         self._unbooked = self._writer.number
 
-    def _know(self, began: Began) -> None:
+    def _know(self, began: BegunLine) -> None:
         """Take the policy and the settings under which decisions are made from now on."""
         self._began = began
-        made = f"{began.policy} {hidden(began.settings, self._key)} {code()} {sorted(began.code.items())}"
+        made = f"{began.policy} {hidden(began.settings, self._key)} {began.code} {sorted(self._code.items())}"
         self._by = hashlib.sha256(made.encode(errors="surrogatepass")).hexdigest()[:16]
 
-    def _known(self) -> Began:
+    def _known(self) -> BegunLine:
         if self._began is None:
             raise LogFileError("no selector has begun in this record; expected Selector(..., observers=[record])")
         return self._began
 
     # ---------------------------------------------------------------- beginnings
 
-    def _begin(self, event: Began) -> None:
-        """Take a selector: a new one writes with its first event, one that goes on writes now."""
-        self._round = event.round
-        self._know(event)
-        self._is_ours = False
-        if event.is_new:
+    def begin(
+        self,
+        began: BegunLine,
+        place: Any,
+        snapshot: Callable[[], Snapshot],
+        *,
+        is_new: bool,
+        reads_all: bool,
+        policy_code: Mapping[str, str],
+    ) -> None:
+        """Take a selector: a new one writes with its first event, one that goes on writes now.
+
+        Args:
+            began: What it is, and what it follows.
+            place: What its file says of this record's own place; None for nothing.
+            snapshot: Gives its whole state, at any later time too.
+            is_new: Whether it has neither members nor rounds.
+            reads_all: Whether booking a decision reads the contexts of all clients.
+            policy_code: Digests of the policy's modules, by name.
+        """
+        if self._is_closed:
             return
-        follows = self._is_known(event.place)
+        self._snapshot, self._reads_all, self._code = snapshot, reads_all, policy_code
+        self._know(replace(began, code=code(), contexts=self._contexts, hashed=self._key is not None))
+        self._is_ours = False
+        if is_new:
+            return
+        follows = self._is_known(place)
         for number, file in self._states():
             if number > self._writer.number or (file.name.startswith("state") and not follows):
                 file.unlink()  # it does not count any more
@@ -429,39 +449,24 @@ class Record:
         """What a line says, with the ids and rules that its hashes stand for; None for rules that are not known."""
         if self._key is None:
             return said
-        if isinstance(said, BegunLine | SettingsLine) and said.settings.rules.digest:
+        if isinstance(said, BegunLine | Set) and said.settings.rules.digest:
             named = (replace(said.settings, rules=each) for each in rules)
             found = next((each for each in named if hidden(each, self._key) == said.settings), None)
             return None if found is None else replace(said, settings=found)
-        if isinstance(said, JoinedLine | LeftLine) and members is not None:
+        if isinstance(said, Joined | Left) and members is not None:
             ids = {self.alias(client): client for client in members.ids if client is not None}
             self._hashes |= set(said.clients) - ids.keys()
-            return replace(said, clients=[ids.get(client, client) for client in said.clients])
+            return replace(said, clients=tuple(ids.get(client, client) for client in said.clients))
         return said
 
     def _begun(self, *, has_start: bool = True, follows: bool = True) -> None:
         """Write which policy decides, and from which state, to which the lines before lead or not."""
-        began, start = self._known(), None
+        began, writer, start = self._known(), self._writer, None
         if has_start:
-            writer = self._writer
             place = {"line": writer.number, "digest": writer.digest, "log": self._log, "begins": not follows}
-            start = write_snapshot(self._folder, writer.number, began.kind, self._state(place))
-        line = BegunLine(
-            of=began.kind,  # type: ignore[arg-type]
-            fedroster=__version__,
-            code=code(),
-            policy=began.policy,
-            settings=hidden(began.settings, self._key),
-            num_features=began.num_features,
-            draws=began.draws,
-            contexts=self._contexts,
-            hashed=self._key is not None,
-            round=self._round,
-            start=start,
-            follows=has_start and follows,
-            repaired=self._writer.repaired,
-        )
-        self._writer.append(line)
+            start = write_snapshot(self._folder, writer.number, began.of, self._state(place))
+        settings, follows = hidden(began.settings, self._key), has_start and follows
+        writer.append(replace(began, settings=settings, start=start, follows=follows, repaired=writer.repaired))
         self._log = self._log or self._writer.digest
         self._is_ours, self._unbooked = True, None
         self._writer.repaired = 0
@@ -469,9 +474,7 @@ class Record:
     def _state(self, place: Any) -> Snapshot:
         """The selector's state without names if there is a key, and the place of the log that has led to it."""
         began = self._known()
-        if began.snapshot is None:
-            raise LogFileError("the selector gives no copy of its state")
-        header, arrays = began.snapshot()
+        header, arrays = self._snapshot()
         header |= {"place": place, "log": self._log}
         if self._key is not None:
             header["ids"] = [None if client is None else self.alias(client) for client in header["ids"]]

@@ -1,4 +1,4 @@
-"""The settings of a selector or a simulation, as events, lines and kept states have them."""
+"""What events and lines are made of, and the settings of a selector or a simulation, which kept states have, too."""
 
 from __future__ import annotations
 
@@ -18,6 +18,19 @@ Number = Annotated[int, Meta(ge=1, le=2**52)]
 Size = Annotated[int, Meta(ge=1, le=2**31)]
 Seconds = Annotated[float, Meta(ge=0.0, le=LATEST_S)]
 Word = Annotated[str, Meta(max_length=10_000)]
+Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+
+
+class Content(Struct, tag_field="kind", forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """What a line of a log says.
+
+    Attributes:
+        line: Its number, from 1.
+        before: Digest of the line before it.
+    """
+
+    line: Number = 0  # until it is written
+    before: Digest = ""
 
 
 class LinePart(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, frozen=True):

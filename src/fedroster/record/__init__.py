@@ -3,7 +3,8 @@
 :class:`Record` writes it as a federation runs, :class:`Log` reads it.
 """
 
-from fedroster.folder.lines import OPEN, BegunLine
+from fedroster.folder.events import BegunLine
+from fedroster.folder.lines import OPEN
 from fedroster.folder.record import Record
 from fedroster.record.log import Log, LoggedRound
 from fedroster.record.verify import Verified, verify

@@ -17,8 +17,19 @@ from fedroster.core.errors import FairnessWarning, FedrosterError, LogFileError
 from fedroster.core.protocols import AnyPolicy
 from fedroster.core.state import as_labelled, is_label_of
 from fedroster.folder.chain import Line, read_snapshot
-from fedroster.folder.events import Asked, Began, Decided, Event, Joined, Left, Set, Snapshot, Told
-from fedroster.folder.lines import BegunLine, StartSaid, event_of
+from fedroster.folder.events import (
+    Asked,
+    BegunLine,
+    Decided,
+    Event,
+    Joined,
+    Left,
+    Set,
+    Snapshot,
+    StartSaid,
+    Told,
+)
+from fedroster.folder.lines import event_of
 from fedroster.record.simulated import KIND, SimulatedBooks
 from fedroster.selector import KINDS, Selector, begun, in_state, state_of
 from fedroster.selector.members import Members
@@ -95,17 +106,16 @@ class Following:
             raise LogFileError(f"line {line.number} cannot be booked: {shown(error, str)}") from error
 
     def _take(self, line: Line) -> bool:
-        said = line.content
-        event = event_of(said, self._members)
-        if isinstance(event, Began) and not is_label_of(event.policy, self._policy):
+        event = event_of(line.content, self._members)
+        if isinstance(event, BegunLine) and not is_label_of(event.policy, self._policy):
             raise LogFileError(f"the log is of {shown(event.policy, str)}; expected {self._policy!r}")
         if isinstance(event, Set) and event.policy:
             self._policy = as_labelled(event.policy, self._policy)
         is_led_to = True
-        if isinstance(said, BegunLine) and said.start is not None:
-            is_led_to = self._start(line, said, said.start)
-        elif isinstance(event, Began) and self.books is None:
-            kind: Any = SimulatedBooks if event.kind == KIND else begun
+        if isinstance(event, BegunLine) and event.start is not None:
+            is_led_to = self._start(line, event, event.start)
+        elif isinstance(event, BegunLine) and self.books is None:
+            kind: Any = SimulatedBooks if event.of == KIND else begun
             self.books = kind(self._policy, event)
         if self.books is None:
             raise LogFileError("no line before it says which policy decides")

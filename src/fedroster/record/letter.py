@@ -11,7 +11,7 @@ from fedroster.core.ids import ClientId
 from fedroster.core.outside import marked, plain
 from fedroster.core.protocols import AnyPolicy
 from fedroster.folder.chain import lines_of, standing
-from fedroster.folder.lines import SettingsLine
+from fedroster.folder.events import Set
 from fedroster.record.log import Log
 from fedroster.record.why import in_words, kept_out, reasons, told
 
@@ -70,7 +70,7 @@ def letter(log: Log, client: ClientId, policy: AnyPolicy | None = None) -> str:
 def _promise(log: Log, policy: AnyPolicy | None, num_chosen: int, member: float, able: float) -> str:
     """What the policy promises a client, beside what it had; empty without a promise, or where it changed meanwhile."""
     changes = (line.content for line in standing(lines_of(log.folder)))
-    changed = any(isinstance(said, SettingsLine) and said.policy for said in changes)
+    changed = any(isinstance(said, Set) and said.policy for said in changes)
     if not (beta := 0.0 if changed else float(getattr(policy, "beta", 0.0))):
         return ""
     of_able = getattr(policy, "share_of", "") == "available" or getattr(policy, "needs_limits", False)

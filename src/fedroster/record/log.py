@@ -30,15 +30,11 @@ from fedroster.folder.chain import (
     standing,
     torn_bytes,
 )
-from fedroster.folder.events import Decided, Joined, Left, Observer, Told
+from fedroster.folder.events import BegunLine, Decided, Joined, Left, Observer, Set, Told
 from fedroster.folder.lines import (
     FIRST,
     OPEN,
-    BegunLine,
     DecidedLine,
-    JoinedLine,
-    LeftLine,
-    SettingsLine,
     ToldLine,
     UndoneLine,
     event_of,
@@ -241,10 +237,10 @@ class Log:
     def _keep(self, line: Line) -> int:
         """Keep what a line says; the round that it is about, and 0 for none that is in the log."""
         memberships, said = self._memberships, line.content
-        if isinstance(said, BegunLine | SettingsLine):
+        if isinstance(said, BegunLine | Set):
             self._rules = said.settings.rules.table
         try:
-            if isinstance(said, JoinedLine | LeftLine):
+            if isinstance(said, Joined | Left):
                 memberships.changes.append(line)
             elif isinstance(said, BegunLine) and self._jumps(line):
                 while self._places and self._places[-1].round > said.round:  # decided, and lost before it was saved

@@ -20,8 +20,18 @@ from fedroster.core.protocols import AnyPolicy, draws, weighed
 from fedroster.core.sources import code
 from fedroster.core.streams import Streams
 from fedroster.folder.chain import Writer
-from fedroster.folder.events import Asked, Began, Decided, Event, NotKeptError, Reach, Told
-from fedroster.folder.lines import BegunLine, JoinedLine, Scenario, line_of
+from fedroster.folder.events import (
+    Asked,
+    BegunLine,
+    Decided,
+    Event,
+    Joined,
+    NotKeptError,
+    Reach,
+    Scenario,
+    Told,
+)
+from fedroster.folder.lines import line_of
 from fedroster.folder.settings import Settings
 from fedroster.selector.learner import beliefs_of
 from fedroster.simulation import Round
@@ -76,7 +86,7 @@ class SimulationRecord:
             contexts=True,
         )
         self._writer.append(begun)
-        self._writer.append(JoinedLine(clients=list(range(spec.num_clients))))
+        self._writer.append(Joined(clients=tuple(range(spec.num_clients))))
         self._num_clients = spec.num_clients
 
     def decided(self, context: RoundContext, outcome: Outcome, selection: Selection, state: Any, network: Any) -> None:
@@ -104,7 +114,7 @@ class SimulationRecord:
 class SimulatedBooks:
     """The books of a simulation: a policy without a selector, which books the same events."""
 
-    def __init__(self, policy: AnyPolicy, event: Began) -> None:
+    def __init__(self, policy: AnyPolicy, event: BegunLine) -> None:
         """Begin before the first round.
 
         Raises:

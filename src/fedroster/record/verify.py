@@ -11,8 +11,8 @@ from fedroster.core.errors import LogFileError
 from fedroster.core.protocols import AnyPolicy
 from fedroster.core.sources import code
 from fedroster.folder.chain import Line, files_of, lines_of, standing, torn_bytes
-from fedroster.folder.events import NotKeptError
-from fedroster.folder.lines import BegunLine, DecidedLine, UndoneLine
+from fedroster.folder.events import BegunLine, NotKeptError
+from fedroster.folder.lines import DecidedLine, UndoneLine
 from fedroster.record.following import DIGITS, Difference, Following
 
 

@@ -17,8 +17,8 @@ from fedroster.core.problem import Status
 from fedroster.core.protocols import AnyPolicy
 from fedroster.core.state import as_labelled
 from fedroster.folder.chain import files_of, first_line_of, lines_of, newest_start, standing
-from fedroster.folder.events import Decided
-from fedroster.folder.lines import OPEN, BegunLine, DecidedLine
+from fedroster.folder.events import BegunLine, Decided
+from fedroster.folder.lines import OPEN, DecidedLine
 from fedroster.record.following import Books, Following
 from fedroster.record.log import Log, LoggedRound
 from fedroster.rules.rules import Lists, Rules

@@ -20,7 +20,19 @@ from fedroster.core.parameters import Named
 from fedroster.core.problem import Feedback, RoundContext, Selection, check_selection, check_weights
 from fedroster.core.protocols import commits
 from fedroster.core.state import as_labelled
-from fedroster.folder.events import Asked, Began, Decided, Event, Joined, Left, Noted, NotKeptError, Observer, Set, Told
+from fedroster.folder.events import (
+    Asked,
+    BegunLine,
+    Decided,
+    Event,
+    Joined,
+    Left,
+    Noted,
+    NotKeptError,
+    Observer,
+    Set,
+    Told,
+)
 from fedroster.folder.record import Observers
 from fedroster.folder.settings import Settings
 from fedroster.queues import falls_short
@@ -434,7 +446,7 @@ class Booking(Views):
                 self._book_joining(event, keep)
             case Left():
                 self._book_leaving(event, keep)
-            case Began() | Set():
+            case BegunLine() | Set():
                 self._book_settings(event, keep)
             case Noted():
                 keep()
@@ -522,7 +534,7 @@ class Booking(Views):
                 part.forget(slots)
         self._members.leave(event.clients, forget=event.forgotten)
 
-    def _book_settings(self, event: Began | Set, keep: Callable[[], None]) -> None:
+    def _book_settings(self, event: BegunLine | Set, keep: Callable[[], None]) -> None:
         settings, mine = event.settings, self._settings
         Settings.read({"settings": to_builtins(settings)})  # raises where one is out of its range
         if settings != replaced(settings, cohort_size=mine.cohort_size, seed=mine.seed, budgets=mine.budgets):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Unpack, cast
+from typing import Any, Unpack, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,7 +15,7 @@ from fedroster.core.errors import ConfigurationError
 from fedroster.core.ids import ClientId
 from fedroster.core.problem import RoundContext
 from fedroster.core.protocols import AnyPolicy
-from fedroster.folder.events import Asked, Began, Reach
+from fedroster.folder.events import Asked, BegunLine, Reach
 from fedroster.rules.rulebook import Barred
 from fedroster.selector.booking import Contexts
 from fedroster.selector.calls import whole
@@ -40,7 +40,7 @@ class EdgeSelector(Selector):
         ('a', 'b')
     """
 
-    _KIND: ClassVar[str] = "edge-selector"
+    _KIND = "edge-selector"
 
     def __init__(
         self,
@@ -156,12 +156,12 @@ KINDS: dict[str, type[Selector]] = {Selector._KIND: Selector, EdgeSelector._KIND
 """The classes of selectors, by what their files call them."""
 
 
-def begun(policy: AnyPolicy, event: Began) -> Selector:
+def begun(policy: AnyPolicy, event: BegunLine) -> Selector:
     """A selector at the beginning that a log tells of; a log never says which code to run.
 
     Raises:
         ConfigurationError: If it is none of a selector.
     """
-    if event.kind not in KINDS:
-        raise ConfigurationError(f"the log is of a {shown(event.kind)}; expected one of {', '.join(KINDS)}")
-    return KINDS[event.kind](policy, **made_with(event.settings, event.num_features))
+    if event.of not in KINDS:
+        raise ConfigurationError(f"the log is of a {shown(event.of)}; expected one of {', '.join(KINDS)}")
+    return KINDS[event.of](policy, **made_with(event.settings, event.num_features))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypedDict, TypeVar, Unpack
+from typing import Any, ClassVar, Literal, Self, TypedDict, TypeVar, Unpack
 
 from msgspec import to_builtins
 from msgspec.structs import replace as replaced
@@ -19,7 +19,7 @@ from fedroster.core.ids import ClientId
 from fedroster.core.protocols import AnyPolicy, commits, draws
 from fedroster.core.sources import code_of
 from fedroster.core.state import as_labelled, is_label_of, load_arrays, save_arrays
-from fedroster.folder.events import Began, Joined, Noted, NotKeptError, Observer, Snapshot
+from fedroster.folder.events import BegunLine, Joined, Noted, NotKeptError, Observer, Snapshot
 from fedroster.folder.record import Observers, Record
 from fedroster.folder.settings import RulesSaid, Settings
 from fedroster.rules.rulebook import checked_rules
@@ -29,6 +29,7 @@ from fedroster.selector.calls import Calls
 from fedroster.selector.failures import FailureRules
 from fedroster.selector.files import Book, SavedFiles
 from fedroster.selector.guard import LongestTime
+from fedroster.version import __version__
 
 S = TypeVar("S", bound="Kept")
 
@@ -57,7 +58,7 @@ class Beginnings(Options, total=False):
 class Kept(Booking):
     """The methods that keep a selector, and that make one of what was kept."""
 
-    _KIND: ClassVar[str] = "selector"
+    _KIND: ClassVar[Literal["selector", "edge-selector"]] = "selector"
     _budgets: list[tuple[str, float]] | None = None  # of edge servers
     _calls: Calls
     _clock: Callable[[], float]
@@ -87,22 +88,30 @@ class Kept(Booking):
     def _books(self) -> tuple[Book, ...]:
         return self._learner, self._members, self._rounds, self._guard, self._book, self._notes
 
-    def _began(self, place: Any, *, is_new: bool = False, **changed: Any) -> Began:
-        """The event of a beginning, from a record's place and under other settings."""
-        policy = self._learner.policy
-        return Began(
-            round=self.round,
-            kind=self._KIND,
+    def _begin(self, place: Any, *, is_new: bool = False, tells: bool = True, **changed: Any) -> None:
+        """Begin, or go on from a record's place under other settings; the record alone is told unless it ``tells``."""
+        policy, record = self._learner.policy, self._observers.record
+        began = BegunLine(
+            of=self._KIND,
+            fedroster=__version__,
+            code="",  # the record knows it
             policy=repr(policy),
             settings=replaced(self._settings, **changed),
             num_features=self.num_features,
             draws=draws(policy),
-            code={} if self._observers.record is None else code_of(type(policy)),
-            place=place,
-            is_new=is_new,
-            reads_all=commits(policy) == "all",
-            snapshot=partial(state_of, self),
+            round=self.round,
         )
+
+        def keep() -> None:
+            if record is not None:
+                reads_all, code = commits(policy) == "all", code_of(type(policy))
+                record.begin(
+                    began, place, partial(state_of, self), is_new=is_new, reads_all=reads_all, policy_code=code
+                )
+
+        self._booked(began, keep)
+        if tells:
+            self._observers.after(began, self)
 
     def _unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any], settings: Settings) -> None:
         """Take over what was kept."""
@@ -285,8 +294,8 @@ def entered(fresh: S, record: Record, changed: Mapping[str, Any] | None = None) 
     settings = fresh._settings
     began = record.beginning(settings.rules)
     expected = f"expected {fresh._learner.policy!r}, a {fresh._KIND}"
-    wrong = f"the log is of {began.policy}, a {began.kind}; {expected}"
-    if began.kind != fresh._KIND:
+    wrong = f"the log is of {began.policy}, a {began.of}; {expected}"
+    if began.of != fresh._KIND:
         raise LogFileError(wrong)
     state = record.newest(fresh._KIND)
     place = None if state is None else state[0]["place"]
@@ -320,9 +329,9 @@ def _begin_in(fresh: Kept, record: Record, observers: tuple[Observer, ...]) -> N
     fresh._observers = Observers(observers)
     members = fresh._members
     is_simple = not fresh.round and len(members.clients) == len(members.ids) == (members.capacity if members.ids else 0)
-    record.before(fresh._began(None, is_new=is_simple))
+    fresh._begin(None, is_new=is_simple, tells=False)
     if is_simple and members.ids:
-        record.before(joined := Joined(fresh._members.clients))
+        record.before(joined := Joined(clients=fresh._members.clients))
         record(joined, fresh)
 
 
@@ -344,7 +353,7 @@ def _catch_up(selector: Kept, place: Any, asked: RulesSaid) -> None:
 def go_on(selector: S, observers: Iterable[Observer], place: Any, changed: Mapping[str, Any]) -> S:
     """Let a selector that was read go on under observers, from the record's place, with settings that changed."""
     selector._observers = Observers(observers)
-    selector._commit(selector._began(place, **changed))
+    selector._begin(place, **changed)
     selector._warn(is_quiet="rules" not in changed)
     return selector
 

@@ -148,7 +148,7 @@ class Selector(Kept):
         self._last_look = 0
         self._book = RuleBook(rules, cohort_size=self.cohort_size, beta=self._beta)
         self._learner.check_promise(self._book.num_allowed(self._members, first := checked_ids(clients)))
-        self._commit(self._began(None, is_new=True))
+        self._begin(None, is_new=True)
         self._warn(is_quiet=True)
         self.join(first)
 
@@ -322,7 +322,7 @@ class Selector(Kept):
             except StateFileError as error:
                 raise ConfigurationError(f"a log cannot hold {value!r} ({error})") from error
             if repr(value) != repr(self.policy):
-                self._commit(Set(self._settings, repr(value)))
+                self._commit(Set(settings=self._settings, policy=repr(value)))
                 self._warn()
 
     @property
@@ -363,7 +363,7 @@ class Selector(Kept):
 
     def _set(self, options: Options) -> None:
         """Let other settings come into force, and say so if they are other ones."""
-        event = Set(replaced(self._settings, **said(options)))
+        event = Set(settings=replaced(self._settings, **said(options)))
         if event.settings != self._settings:
             self._commit(event)
 
@@ -380,7 +380,7 @@ class Selector(Kept):
         Warns:
             FairnessWarning: If the policy's promise could be kept, and cannot be for this many members.
         """
-        event = Joined(tuple(self._unmasked(checked_ids(clients))))
+        event = Joined(clients=tuple(self._unmasked(checked_ids(clients))))
         self._members.wanted_capacity(event.clients)
         try:
             self._learner.check_promise(self._book.num_allowed(self._members, event.clients))
@@ -416,7 +416,7 @@ class Selector(Kept):
             UnknownNameError: If one is not a member.
         """
         check_flag("forget", forget)
-        event = Left(tuple(checked_ids(clients)), bool(forget))
+        event = Left(clients=tuple(checked_ids(clients)), forgotten=bool(forget))
         self._members.distinct_slots(event.clients)
         if event.clients:
             self._commit(event)
