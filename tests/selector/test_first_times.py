@@ -81,7 +81,8 @@ def doubted(first_s, *, many=0):
     slots.mean_s[:] = [*first_s, *[1.0] * many]
     guard = Guard(slots, Settings(cohort_size=1, seed=0, longest_s="auto", guarded=True))
     guard._recent_s = np.ones(40)
-    which, factor = guard.doubted(once, np.where(once, 1, 41), 1)
+    slots.trained[:] = np.where(once, 1, 41)
+    which, factor = guard.doubted(once)
     return dict(zip(which.tolist(), factor.tolist(), strict=True))
 
 

@@ -86,6 +86,17 @@ class Asked:
     members: BoolArray | None = None
     budget: FloatArray | None = None
 
+    def seen(self, capacity: int) -> BoolArray:
+        """Which slots' clients are available, shape (slots,); where there are edge servers, for one of them."""
+        slot, there = self.slot, self.available
+        if self.links is not None:
+            slot, there = slot[self.links.row], there[self.links.row]
+        elif slot.shape[0] == capacity and (slot[:-1] < slot[1:]).all():
+            return there
+        seen = np.zeros(capacity, np.bool_)
+        seen[slot[there]] = True
+        return seen
+
 
 class Scenario(LinePart, kw_only=True, frozen=True):
     """A simulation's scenario, and its parameters that are overridden."""
@@ -243,14 +254,7 @@ class Decided:
     @property
     def seen(self) -> BoolArray:
         """Which slots' clients are available, shape (slots,)."""
-        seen = np.zeros(self.capacity, np.bool_)
-        asked = self.asked
-        if asked.links is None:
-            seen[asked.slot] = asked.available
-        else:
-            row = asked.links.row
-            seen[asked.slot[row][asked.available[row]]] = True
-        return seen
+        return self.asked.seen(self.capacity)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -12,7 +11,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace as replaced
 from numpy.typing import ArrayLike, NDArray
 
-from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.arrays import BoolArray, IntArray
 from fedroster.core.checks import check_choice, check_flag, check_integer, check_number, real, shown
 from fedroster.core.errors import ConfigurationError, FeedbackError, InvalidInputError, RoundNotBegunError
 from fedroster.core.ids import ClientId, checked_ids, is_id
@@ -39,7 +38,6 @@ from fedroster.queues import falls_short
 from fedroster.rules.rulebook import Barred, RuleBook
 from fedroster.rules.rules import Rules
 from fedroster.selector.candidates import read_candidates
-from fedroster.selector.failures import FailureRules, Failures, without_times
 from fedroster.selector.files import Notes
 from fedroster.selector.guard import Guard, Judged
 from fedroster.selector.learner import Learner
@@ -57,7 +55,6 @@ class Views(Named):
     _learner: Learner
     _members: Members
     _rounds: OpenRounds
-    _failures: Failures
     _guard: Guard
     _observers: Observers
     _book: RuleBook
@@ -145,7 +142,7 @@ class Views(Named):
 
         They are not chosen, and owed nothing for these rounds, unless all clients that are available pause.
         """
-        left = self._by_id(self._failures.left(self.round))
+        left = self._by_id(np.maximum(self._members.paused_until - self.round, 0))
         return {client: rounds for client, rounds in left.items() if rounds}
 
     def excluded(self) -> dict[ClientId, str]:
@@ -191,7 +188,7 @@ class Views(Named):
         most, so_far = book.rules.most_participations, int(self._members.chosen.max(initial=0))
         num_members = int(np.count_nonzero(here))
         were_all_there = bool((self._members.seen[here] == self.round).all())
-        may_pause = self._failures.rules.pause_after > 0
+        may_pause = self._guard.failures.pause_after > 0
         left_out = were_all_there and not book.drew_from_all and book.is_empty
         against = {
             "rules exclude clients, or shape cohorts": not book.is_empty,
@@ -261,23 +258,6 @@ class Situation:
     knows_contexts: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """What a selector finds out of what it is told.
-
-    Attributes:
-        judged: The feedback as the guard believes it.
-        learned: The feedback as the policy learns it.
-        rescaled: Slots of clients whose only time so far counts less, shape (k,).
-        factor: How much less, shape (k,): 0 where the second has come.
-    """
-
-    judged: Judged
-    learned: Feedback
-    rescaled: IntArray
-    factor: FloatArray
-
-
 class Booking(Views):
     """``decide`` reads and draws, ``apply`` books."""
 
@@ -339,10 +319,10 @@ class Booking(Views):
             barred.bar("busy", busy, away=False)
         at_work = busy if asked.places else np.zeros_like(busy)
         usable = asked.available & ~barred.out[asked.slot]
-        barred.bar("paused", self._failures.resting(self.round + 1, asked.slot, usable), away=True)
-        context, seen = self._context(asked, barred)
+        barred.bar("paused", self._guard.pausing(self.round + 1, asked.slot, usable), away=True)
+        seen = asked.seen(self._members.capacity)
         return Situation(
-            context=context,
+            context=self._context(asked, barred, seen),
             seen=seen,
             barred=barred,
             busy=busy,
@@ -350,28 +330,22 @@ class Booking(Views):
             knows_contexts=asked.slot.shape[0] > 0,
         )
 
-    def _context(self, asked: Asked, barred: Barred) -> tuple[RoundContext, BoolArray]:
-        """What the policy gets, and which slots' clients are available."""
-        capacity = self._members.capacity
-        believed = asked.rows
+    def _context(self, asked: Asked, barred: Barred, seen: BoolArray) -> RoundContext:
+        """What the policy gets; ``seen`` are the slots whose clients are available."""
+        features = asked.rows
         if self._learner.expects_times and asked.known:
-            believed = self._guard.believed(asked.slot, asked.rows, asked.available)
-        if asked.slot.shape[0] == capacity and (asked.slot[:-1] < asked.slot[1:]).all():
-            features, seen = believed, asked.available
-        else:
-            features = np.zeros((asked.rows.shape[1], capacity)).T
+            features = self._guard.believed(asked.slot, asked.rows, asked.available)
+        if seen is not asked.available:  # rows are not slots
+            believed, features = features, np.zeros((asked.rows.shape[1], seen.shape[0])).T
             features[asked.slot] = believed
-            seen = np.zeros(capacity, np.bool_)
-            seen[asked.slot] = asked.available
         here = self._members.here & ~(self._guard.resting() & ~seen | barred.away)
-        context = RoundContext(
+        return RoundContext(
             round=self.round + 1,
             features=features,
             available=seen & ~barred.out,
             cohort_size=asked.places or self._learner.spec.cohort_size,
             members=None if here.all() else here,
         )
-        return context, seen
 
     def _heard(
         self,
@@ -385,31 +359,16 @@ class Booking(Views):
 
         ``unlearned`` is None where the caller named none: then the round's length is learned from, too.
         """
-        feedback, judged_s = told, round_s
-        if unlearned is not None:
-            feedback, judged_s = without_times(told, np.array(unlearned, np.int64)), None
         cohort, contexts = self._rounds.cohort(told.round)
-        expected_s = self._learner.expected_times_s(told.client, contexts[np.isin(cohort, told.client)])
-        once = self._once()
-        again = feedback.client[feedback.observed & once[feedback.client]]
-        judged = self._guard.judge(feedback, expected_s, round_s=judged_s, cohort=cohort, again=again)
-        least_s = expected_s if self._settings.guarded else math.nan  # a failure never makes a client look faster
-        learned = self._failures.cost(judged.feedback, judged_s, self._guard.cap_s(), least_s)
-        once[feedback.client] = False
-        doubted, factor = self._guard.doubted(once, self._members.trained, self._learner.spec.cohort_size)
-        rescaled = np.append(again, doubted)
-        factors = np.append(np.zeros(again.shape[0]), factor)
-        found = Heard(judged, learned, rescaled, factors)
-        return Told(told.round, at_s, told, round_s, learned.exchange_time_s, charged, unlearned, found)
-
-    def _once(self) -> BoolArray:
-        """Which slots' clients have timed one exchange, and failed in none: what is known may be a start."""
-        once = self._members.trained == 1
-        if not self._settings.guarded or not once.any():
-            return np.zeros_like(once)
-        waiting = np.concatenate([np.zeros(0, np.int64), *self._rounds.waiting().values()])
-        settled = self._members.chosen - np.bincount(waiting, minlength=once.shape[0])
-        return np.asarray(once & (settled == 1))
+        judged = self._guard.judge(
+            told,
+            self._learner.expected_times_s(told.client, contexts[np.isin(cohort, told.client)]),
+            round_s=round_s,
+            cohort=cohort,
+            unlearned=unlearned,
+            waiting=self._rounds.waiting,
+        )
+        return Told(told.round, at_s, told, round_s, judged.learned.exchange_time_s, charged, unlearned, judged)
 
     @property
     def _beta(self) -> float:
@@ -443,7 +402,11 @@ class Booking(Views):
                     event = self._heard(told, event.at_s, event.round_s, event.costs, event.unlearned)
                 self._book_answers(event, keep)
             case Joined():
-                self._book_joining(event, keep)
+                capacity = self._members.wanted_capacity(event.clients)
+                book = self._learner.grown(capacity, is_new=not self._members.ids)
+                keep()
+                book()
+                self._members.book(event)
             case Left():
                 self._book_leaving(event, keep)
             case BegunLine() | Set():
@@ -504,24 +467,13 @@ class Booking(Views):
         return replace(found, context=context)
 
     def _book_answers(self, event: Told, keep: Callable[[], None]) -> None:
-        heard: Heard = event.found
-        book = self._learner.learned(heard.learned, heard.rescaled, heard.factor)
+        judged: Judged = event.found
+        book = self._learner.learned(judged.learned, judged.rescaled, judged.factor)
         keep()
         book()
-        self._guard.book(heard.judged, heard.rescaled, heard.factor)
-        self._guard.charge(event.costs)
-        self._members.capped[heard.judged.cut] += 1
-        self._members.count_answers(heard.learned)
-        self._rounds.close(heard.learned)
-        self._failures.count(heard.learned, self.round)
-
-    def _book_joining(self, event: Joined, keep: Callable[[], None]) -> None:
-        capacity = self._members.wanted_capacity(event.clients)
-        book = self._learner.grown(capacity, is_new=not self._members.ids)
-        keep()
-        book()
-        self._members.grow(capacity)
-        self._members.join(event.clients)
+        self._guard.book(judged, event.costs, self.round)
+        self._members.count_answers(judged.learned)
+        self._rounds.close(judged.learned)
 
     def _book_leaving(self, event: Left, keep: Callable[[], None]) -> None:
         slots = self._members.distinct_slots(event.clients)
@@ -532,7 +484,7 @@ class Booking(Views):
             self._book.forget(self._members, slots)
             for part in (self._rounds, self._notes):
                 part.forget(slots)
-        self._members.leave(event.clients, forget=event.forgotten)
+        self._members.book(event)
 
     def _book_settings(self, event: BegunLine | Set, keep: Callable[[], None]) -> None:
         settings, mine = event.settings, self._settings
@@ -554,9 +506,9 @@ class Booking(Views):
 
     def _follow(self, settings: Settings) -> None:
         """Let settings come into force; rules are bound to the members by their book."""
-        self._settings = self._guard.settings = settings
+        self._settings = settings
         self._rounds.follow(settings.patience_rounds)
-        self._failures.follow(FailureRules(*settings.failures), self.round)
+        self._guard.follow(settings, self.round)
 
     def _charges(self, costs: Mapping[ClientId, float], cohort: IntArray) -> dict[int, float]:
         """Measured costs by slot."""

@@ -130,13 +130,13 @@ class EdgeSelector(Selector):
         row, server = links_of(self._members, list(self.budgets), servers, asked.slot)
         return replace(asked, links=Reach(row, server, prices_of(self._members, prices, asked.slot)))
 
-    def _context(self, asked: Asked, barred: Barred) -> tuple[RoundContext, BoolArray]:
+    def _context(self, asked: Asked, barred: Barred, seen: BoolArray) -> RoundContext:
         links = cast("Reach", asked.links)
         usable = asked.available & ~barred.out[asked.slot]
         away = self._guard.resting()
         away[asked.slot[asked.available]] = False
         cost = self._guard.charged(asked.slot, links.price)
-        context = RoundContext(
+        return RoundContext(
             round=self.round + 1,
             features=asked.rows[links.row],
             available=usable[links.row],
@@ -147,9 +147,6 @@ class EdgeSelector(Selector):
             budget=np.array(list(self.budgets.values())),
             members=self._members.here & ~(away | barred.away),
         )
-        seen = np.zeros(self._members.capacity, np.bool_)
-        seen[asked.slot[links.row][asked.available[links.row]]] = True
-        return context, seen
 
 
 KINDS: dict[str, type[Selector]] = {Selector._KIND: Selector, EdgeSelector._KIND: EdgeSelector}

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -17,18 +17,6 @@ from fedroster.core.state import remove_leftovers
 from fedroster.folder.events import Noted
 
 _PATIENCE_S = 10.0  # a save takes a fraction of it
-
-
-class Book(Protocol):
-    """A part of what a selector keeps."""
-
-    def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The parts to save: entries of the header, and arrays."""
-        ...
-
-    def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-        """Load what :meth:`pack` gave."""
-        ...
 
 
 class Notes:

@@ -1,4 +1,4 @@
-r"""How much a running federation trusts its clients' reports: contexts, times, presence, costs.
+r"""How much a running federation trusts its clients' reports: contexts, times, presence, failures, costs.
 
 Clients lie, vanish and come back.  A policy believes its input; the guard stands between a selector and its
 policy, and learns from each client's own record how far its word goes:
@@ -12,22 +12,26 @@ policy, and learns from each client's own record how far its word goes:
 * **Absence.**  Debts of a client rest while it is away for long, so that it cannot stay away and then claim the rounds
   of the others.  With :math:`R_n(T)` rounds of rest, RBCS-F's queues bound participation by
   :math:`x_n(T) \ge \beta (T - R_n(T)) - Z_n(T)`: (6) summed over the rounds in which the queue does not rest.
+* **Failures.**  A client that drops out or fails is learned as one that took as long as its round, and one that does
+  so again and again pauses.  Without this a client that always fails is the one that a policy knows least of, and so
+  the one that it is most curious about: it would be chosen more often than any other.
 * **Costs.**  A client that cost more than its price says is charged what it cost.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.problem import Feedback
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray, StatusArray
+from fedroster.core.problem import Feedback, Status
 from fedroster.core.state import take
 from fedroster.folder.settings import Settings
+from fedroster.selector.failures import FailureRules
 from fedroster.selector.members import Slots
 
 LongestTime = float | Literal["auto"] | None
@@ -59,16 +63,20 @@ class Judged:
     """Feedback as it is learned.
 
     Attributes:
-        feedback: The feedback, with the times that are believed.
+        learned: The feedback, with the times that are believed and what failures cost.
         cut: Slots whose time was cut to the longest.
         recent_s: Believed times of the clients that timed, seconds.
-        changes: New values of the guard's arrays at ``feedback.client``, by name.
+        changes: New values of the guard's arrays at ``learned.client``, by name.
+        rescaled: Slots of clients whose only time so far counts less, shape (k,).
+        factor: How much less, shape (k,): 0 where the second has come.
     """
 
-    feedback: Feedback
+    learned: Feedback
     cut: IntArray
     recent_s: FloatArray
     changes: Mapping[str, Any]
+    rescaled: IntArray
+    factor: FloatArray
 
 
 class Guard:
@@ -77,12 +85,20 @@ class Guard:
     Attributes:
         settings: Whether contexts, failures and contradicted times are judged at all (``guarded``), ``longest_s``, and
             ``longest_absence``: rounds of absence in a row after which debts rest, None for never.
+        failures: What becomes of clients that drop out or fail.
     """
 
     def __init__(self, slots: Slots, settings: Settings) -> None:
         """Begin with what is kept of clients."""
-        self.settings, self._slots = settings, slots
+        self._slots = slots
         self._recent_s = np.empty(0)
+        self.follow(settings, 0)
+
+    def follow(self, settings: Settings, round: int) -> None:
+        """Take settings after a round; pauses end that last longer than they say."""
+        self.settings, self.failures = settings, FailureRules(*settings.failures)
+        latest = min(round + self.failures.longest_pause, 2**62) if self.failures.pause_after else 0
+        np.minimum(self._slots.paused_until, latest, out=self._slots.paused_until)
 
     # ---------------------------------------------------------------- ask
 
@@ -90,6 +106,14 @@ class Guard:
         """Which slots' clients are away for so long that they are owed nothing."""
         longest = self.settings.longest_absence
         return np.asarray(self._slots.away > (math.inf if longest is None else longest))
+
+    def pausing(self, round: int, slots: IntArray, available: BoolArray) -> BoolArray:
+        """Which slots' clients pause in a round; none of the available ones while all of them would."""
+        pausing = self._slots.paused_until >= round
+        here = slots[available]
+        if pausing[here].all():
+            pausing[here] = False
+        return pausing
 
     def see(self, available: IntArray | BoolArray, members: BoolArray) -> None:
         """Count absence of members, given the slots, or a mask of them, that are available in a round."""
@@ -127,20 +151,31 @@ class Guard:
     # ---------------------------------------------------------------- tell
 
     def judge(
-        self, feedback: Feedback, expected_s: FloatArray, *, round_s: float | None, cohort: IntArray, again: IntArray
+        self,
+        told: Feedback,
+        expected_s: FloatArray,
+        *,
+        round_s: float | None,
+        cohort: IntArray,
+        unlearned: tuple[int, ...] | None,
+        waiting: Callable[[], Mapping[int, IntArray]],
     ) -> Judged:
         """Judge what was reported of a round; nothing is booked yet.
 
         Args:
-            feedback: What was reported.
+            told: What was reported.
             expected_s: Times that the policy expected under the contexts as they were told, shape (k,), seconds; NaN
                 where it expects nothing.
             round_s: How long the round took by the server's clock, seconds; None if it is not known.
             cohort: Slots of the whole cohort.
-            again: Slots of clients whose first time counts no longer.
+            unlearned: Slots of clients whose times are not learned, and then ``round_s`` is not either; None for none.
+            waiting: Gives the slots of clients whose feedback is missing, by round.
         """
-        client, told_s = feedback.client, feedback.exchange_time_s
-        timed = feedback.observed
+        client, told_s = told.client, told.exchange_time_s
+        if unlearned is not None:
+            told_s, round_s = np.where(np.isin(client, np.array(unlearned, np.int64)), np.nan, told_s), None
+        timed, once = ~np.isnan(told_s), self._once(waiting)
+        again = client[timed & once[client]]
         longest_s = self.cap_s(told_s[timed])
         time_s = np.minimum(told_s, longest_s)
         cut = client[told_s > longest_s]
@@ -150,9 +185,36 @@ class Guard:
                 whole = client.shape[0] == cohort.shape[0] and bool(timed.all())
                 time_s = self._explained(client, time_s, min(round_s, longest_s), whole, changes)
             self._judge_contexts(client, time_s, expected_s, timed, np.isin(client, again), changes)
-        return Judged(replace(feedback, exchange_time_s=time_s), cut, time_s[timed], changes)
+        learned = replace(told, exchange_time_s=self._with_failures(told.status, time_s, timed, round_s, expected_s))
+        once[client] = False
+        doubted, factor = self.doubted(once)
+        rescaled, factor = np.append(again, doubted), np.append(np.zeros(again.shape[0]), factor)
+        return Judged(learned, cut, time_s[timed], changes, rescaled, factor)
 
-    def doubted(self, once: BoolArray, trained: IntArray, cohort_size: int) -> tuple[IntArray, FloatArray]:
+    def _once(self, waiting: Callable[[], Mapping[int, IntArray]]) -> BoolArray:
+        """Which slots' clients have timed one exchange, and failed in none: what is known may be a start."""
+        once = self._slots.trained == 1
+        if not self.settings.guarded or not once.any():
+            return np.zeros_like(once)
+        missing = np.concatenate([np.zeros(0, np.int64), *waiting().values()])
+        settled = self._slots.chosen - np.bincount(missing, minlength=once.shape[0])
+        return np.asarray(once & (settled == 1))
+
+    def _with_failures(
+        self, status: StatusArray, time_s: FloatArray, timed: BoolArray, round_s: float | None, expected_s: FloatArray
+    ) -> FloatArray:
+        """Times, and what failures cost where none was measured: their round's length, but at most the longest time.
+
+        Without a length it is the longest time of the feedback.  A guarded one is not less than what is expected, so
+        that no failure makes a client look faster.
+        """
+        cost_s: Any = float(time_s[timed].max(initial=0.0)) if round_s is None else round_s
+        if self.settings.guarded:
+            cost_s = np.fmax(cost_s, expected_s)
+        lost = (status >= Status.DROPPED) & (cost_s > 0.0) & self.failures.learned
+        return np.where(lost, np.minimum(cost_s, self.cap_s()), time_s)
+
+    def doubted(self, once: BoolArray) -> tuple[IntArray, FloatArray]:
         """Slots of clients whose only time so far is far beyond what others take, and by what to multiply it.
 
         None while most recent times are first ones.  A few get the median of these, so that a second look is taken at
@@ -160,16 +222,14 @@ class Guard:
 
         Args:
             once: Which slots' clients have one time, shape (slots,).
-            trained: How many times each has, shape (slots,).
-            cohort_size: m.
         """
-        none = np.zeros(0, np.int64), np.zeros(0)
+        none, trained = (np.zeros(0, np.int64), np.zeros(0)), self._slots.trained
         firsts = np.count_nonzero(trained)
         if not once.any() or trained.sum() - firsts < min(firsts, _RECENT) or not self._recent_s.shape[0]:
             return none
         usual_s, mean_s = float(_median(self._recent_s)), self._slots.mean_s
         slots = np.flatnonzero(once & (mean_s > _FIRST_BEYOND * usual_s))
-        if slots.shape[0] <= _FEW_ROUNDS * cohort_size:
+        if slots.shape[0] <= _FEW_ROUNDS * self.settings.cohort_size:
             return slots, usual_s / mean_s[slots]
         if 2 * slots.shape[0] <= firsts:
             return none
@@ -222,19 +282,25 @@ class Guard:
         step = np.where(timed, (time_s - mean_s) / np.clip(more, 1.0, _HORIZON), 0.0)
         changes["reports"], changes["mean_s"] = more, mean_s + step
 
-    def book(self, judged: Judged, rescaled: IntArray, factor: FloatArray) -> None:
-        """Book what was judged, after it was learned, and that the only times of some clients count less."""
-        self._slots.mean_s[rescaled] *= factor
+    def book(self, judged: Judged, costs: Mapping[int, float], round: int) -> None:
+        """Book what was judged, after it was learned, and what clients cost, by slot, after a round."""
+        slots, client, status = self._slots, judged.learned.client, judged.learned.status
+        slots.mean_s[judged.rescaled] *= judged.factor
         for name, values in judged.changes.items():
-            getattr(self._slots, name)[judged.feedback.client] = values
+            getattr(slots, name)[client] = values
         if self.settings.guarded or self.settings.longest_s == "auto":
             self._recent_s = np.concatenate((self._recent_s, judged.recent_s))[-_RECENT:]
-
-    def charge(self, costs: Mapping[int, float]) -> None:
-        """Book what clients cost in a round, by slot."""
+        slots.capped[judged.cut] += 1
         for slot, cost in costs.items():
-            self._slots.costs[slot] += 1.0
-            self._slots.cost[slot] += (cost - self._slots.cost[slot]) / min(self._slots.costs[slot], _HORIZON)
+            slots.costs[slot] += 1.0
+            slots.cost[slot] += (cost - slots.cost[slot]) / min(slots.costs[slot], _HORIZON)
+        lost = client[status >= Status.DROPPED]
+        slots.failed[client[status < Status.DROPPED]] = 0
+        slots.failed[lost] += 1
+        if self.failures.pause_after:
+            beyond = slots.failed[lost] - self.failures.pause_after
+            pause = np.minimum(2.0 ** np.clip(beyond, 0, 62), self.failures.longest_pause).astype(np.int64)
+            slots.paused_until[lost] = np.where(beyond >= 0, round + pause, slots.paused_until[lost])
 
     # ---------------------------------------------------------------- keep
 

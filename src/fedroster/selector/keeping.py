@@ -27,7 +27,7 @@ from fedroster.rules.rules import Rules
 from fedroster.selector.booking import Booking
 from fedroster.selector.calls import Calls
 from fedroster.selector.failures import FailureRules
-from fedroster.selector.files import Book, SavedFiles
+from fedroster.selector.files import SavedFiles
 from fedroster.selector.guard import LongestTime
 from fedroster.version import __version__
 
@@ -85,7 +85,7 @@ class Kept(Booking):
             save_arrays(path, arrays, header, kind=self._KIND, private=True)
 
     @property
-    def _books(self) -> tuple[Book, ...]:
+    def _books(self) -> tuple[Any, ...]:  # each has pack(), which gives entries of a header and arrays, and unpack()
         return self._learner, self._members, self._rounds, self._guard, self._book, self._notes
 
     def _begin(self, place: Any, *, is_new: bool = False, tells: bool = True, **changed: Any) -> None:

@@ -14,16 +14,17 @@ from fedroster.core.errors import FeedbackError, InvalidInputError, StateFileErr
 from fedroster.core.ids import ClientId, is_id, listed
 from fedroster.core.problem import Feedback, Status
 from fedroster.core.state import take, whole
+from fedroster.folder.lines import OPEN
 
 Again = Literal["error", "ignore"]
 
-_OPEN = 255  # no feedback yet
-_MEASURED: dict[str, tuple[str, Callable[[float], bool]]] = {
-    "losses": ("", lambda value: True),
-    "squared_losses": (" >= 0", lambda value: value >= 0.0),
-    "num_samples": (" > 0", lambda value: value > 0.0),
-    "signatures": ("", lambda value: True),
+_MEASURED: dict[str, tuple[str, str, Callable[[Any], bool]]] = {
+    "losses": ("loss", "", lambda value: True),
+    "squared_losses": ("squared_loss", " >= 0", lambda value: value >= 0.0),
+    "num_samples": ("num_samples", " > 0", lambda value: value > 0.0),
+    "signatures": ("signature", "", lambda value: True),
 }
+"""What clients measure: as feedback has it, and which numbers it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class PendingRound:
         slot: Slots of the chosen clients, shape (k,).
         features: Contexts under which they were chosen, shape (k, D).
         told: Their own contexts, as far as they are plausible, shape (k, D).
-        status: What came back so far; ``_OPEN`` where nothing did, shape (k,).
+        status: What came back so far; ``OPEN`` where nothing did, shape (k,).
         server: Servers that they serve, shape (k,); None when there is one server.
     """
 
@@ -101,7 +102,7 @@ class _Answer:
         if row is None:
             chosen = list(self._row_of)
             raise FeedbackError(f"client {shown(client)} was not chosen in round {self._number}; chosen: {chosen}")
-        if self._status[row] == _OPEN:
+        if self._status[row] == OPEN:
             return row
         if self._again == "ignore":
             return None
@@ -132,17 +133,15 @@ class _Answer:
                     f"time of client {client!r} is {shown(value)}; expected a finite number of seconds > 0"
                 )
 
-    def measured(self, name: str, values: Mapping[ClientId, Any] | None, length: int = 0) -> FloatArray | None:
-        """What clients measured, a number or ``length`` ones a row; NaN where they did not, None if no client did."""
-        if values is None:
-            return None
+    def measured(self, name: str, values: Mapping[ClientId, Any], length: int) -> FloatArray:
+        """What clients measured, a number or ``length`` ones a row; NaN where they did not."""
         if not isinstance(values, Mapping):
             raise InvalidInputError(f"{name} are a {type(values).__name__}; expected a mapping from client to number")
-        wanted, in_range = _MEASURED[name]
+        _, wanted, in_range = _MEASURED[name]
         found: dict[int, Any] = {}
         for client, value in values.items():
             row = self._row_of.get(client) if is_id(client) else None
-            if row is not None and self._status[row] != _OPEN and self._again == "ignore":
+            if row is not None and self._status[row] != OPEN and self._again == "ignore":
                 continue
             if row not in self.times_s:
                 raise FeedbackError(
@@ -182,11 +181,11 @@ class OpenRounds:
     ) -> None:
         """Begin a round with the slots of its cohort, and give one up that began ``patience`` rounds before."""
         self.last = number
-        self._keep(number, PendingRound(slot, features, told, np.full(slot.shape[0], _OPEN, np.uint8), server))
+        self._keep(number, PendingRound(slot, features, told, np.full(slot.shape[0], OPEN, np.uint8), server))
         self._pending.pop(number - self.patience, None)
 
     def _keep(self, number: int, pending: PendingRound) -> None:
-        if (pending.status == _OPEN).any():
+        if (pending.status == OPEN).any():
             self._pending[number] = pending
         else:
             self._pending.pop(number, None)
@@ -198,7 +197,7 @@ class OpenRounds:
 
     def waiting(self) -> dict[int, IntArray]:
         """Slots of the clients whose feedback is missing, by round."""
-        return {number: pending.slot[pending.status == _OPEN] for number, pending in self._pending.items()}
+        return {number: pending.slot[pending.status == OPEN] for number, pending in self._pending.items()}
 
     def busy(self, capacity: int) -> BoolArray:
         """Which slots' clients still owe an answer."""
@@ -231,7 +230,7 @@ class OpenRounds:
             times_s: Exchange times, seconds, by client.
             outcomes: How exchanges ended.
             measured: ``losses``, ``squared_losses``, ``num_samples`` and ``signatures``, each by client, or None.
-            length: Numbers of a signature; 0 where no policy learns from one.
+            length: Numbers of a signature, if there are any.
             again: Whether what was reported before, or is given up, is an error or ignored.
 
         Returns:
@@ -249,7 +248,11 @@ class OpenRounds:
             raise FeedbackError(self._not_open(number, is_number=is_number))
         answer = _Answer(int(number), pending, ids, again)
         answer.take(times_s, outcomes)
-        loss, squared_loss, num_samples = (answer.measured(name, measured[name]) for name in list(_MEASURED)[:3])
+        found: dict[str, Any] = {
+            _MEASURED[name][0]: answer.measured(name, values, length if name == "signatures" else 0)
+            for name, values in measured.items()
+            if values is not None
+        }
         if not answer.outcomes:
             return None
         rows = sorted(answer.outcomes)
@@ -260,11 +263,8 @@ class OpenRounds:
             status=np.array([answer.outcomes[row] for row in rows], np.uint8),
             exchange_time_s=np.array([answer.times_s.get(row, np.nan) for row in rows]),
             server=None if pending.server is None else pending.server[rows],
-            loss=loss,
-            squared_loss=squared_loss,
-            num_samples=num_samples,
-            signature=answer.measured("signatures", measured["signatures"], length) if length else None,
             staleness=self.last - int(number),
+            **found,
         )
 
     def matched(self, feedback: Feedback) -> Feedback:
@@ -276,7 +276,7 @@ class OpenRounds:
         number, clients = feedback.round, feedback.client
         if (pending := self._pending.get(number)) is None:
             raise FeedbackError(f"round {number} is not open")
-        row_of = {int(slot): row for row, slot in enumerate(pending.slot) if pending.status[row] == _OPEN}
+        row_of = {int(slot): row for row, slot in enumerate(pending.slot) if pending.status[row] == OPEN}
         if not row_of.keys() >= set(clients.tolist()) or np.unique(clients).shape[0] != clients.shape[0]:
             raise FeedbackError(f"a client answers round {number} that was not chosen in it, or answers twice")
         rows = np.array([row_of[slot] for slot in clients.tolist()], np.int64)
@@ -333,7 +333,7 @@ class OpenRounds:
         if total and (budgets := header["settings"].get("budgets")):
             server = take(arrays, "pending.server", np.int64, (total,), most=len(budgets) - 1)
         kept = PendingRound(slot, features, told, status, server)
-        waiting = np.bincount(slot[status == _OPEN], minlength=header["capacity"])
+        waiting = np.bincount(slot[status == OPEN], minlength=header["capacity"])
         for name in ("trained", "used", "capped"):
             if (arrays[name] + waiting > arrays["chosen"]).any():
                 raise StateFileError(f"{name!r} in the state file counts more answers than were awaited")
@@ -343,12 +343,12 @@ class OpenRounds:
             self._pending[number] = part = kept.rows(slice(low, low + count))
             low += count
             known = all(named[each] for each in part.slot) and np.unique(part.slot).shape[0] == count
-            if not known or not np.isin(part.status, (*Status, _OPEN)).all() or not (part.status == _OPEN).any():
+            if not known or not np.isin(part.status, (*Status, OPEN)).all() or not (part.status == OPEN).any():
                 raise StateFileError(f"open round {number} in the state file has impossible clients or outcomes")
 
     def imagined(self) -> Iterator[Feedback]:
         """Feedback that would close each round: a second from each client."""
         for number, pending in self._pending.items():
-            part = pending.rows(pending.status == _OPEN)
+            part = pending.rows(pending.status == OPEN)
             done = np.full(part.slot.shape[0], Status.COMPLETED, np.uint8)
             yield Feedback(number, part.slot, part.features, done, np.ones(part.slot.shape[0]), server=part.server)

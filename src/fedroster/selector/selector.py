@@ -48,7 +48,7 @@ from fedroster.rules.rules import Rules
 from fedroster.selector.booking import Contexts
 from fedroster.selector.calls import Calls, whole
 from fedroster.selector.cohorts import Cohort, EdgeCohort
-from fedroster.selector.failures import FailureRules, Failures
+from fedroster.selector.failures import FailureRules
 from fedroster.selector.files import Notes, SavedFiles
 from fedroster.selector.guard import Guard, LongestTime
 from fedroster.selector.keeping import Kept, Options, entered, said
@@ -143,7 +143,7 @@ class Selector(Kept):
         options |= {"longest_absence": longest_absence, "failures": failures, "rules": rules}
         settings = Settings(cohort_size=self.cohort_size, seed=int(self._learner.streams.seed), **said(options))
         self._members, self._rounds = Members(), OpenRounds()
-        self._failures, self._guard = Failures(self._members), Guard(self._members, settings)
+        self._guard = Guard(self._members, settings)
         self._follow(replaced(settings, budgets=self._budgets))
         self._last_look = 0
         self._book = RuleBook(rules, cohort_size=self.cohort_size, beta=self._beta)
@@ -284,13 +284,14 @@ class Selector(Kept):
         """
         if round_s is not None:
             check_number("round_s", round_s, above=0.0)
+        measured = {"losses": losses, "squared_losses": squared_losses, "num_samples": num_samples}
         feedback = self._rounds.read(
             round,
             self._members.ids,
             {} if times_s is None else times_s,
             outcomes({} if status is None else status, late, dropped, failed),
-            {"losses": losses, "squared_losses": squared_losses, "num_samples": num_samples, "signatures": signatures},
-            length=0 if (wanted := signs(self.policy)) is None else wanted.length,
+            measured if (wanted := signs(self.policy)) is None else {**measured, "signatures": signatures},
+            length=0 if wanted is None else wanted.length,
             again=again,
         )
         if feedback is None:
