@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fedroster import COCS, RBCSF, EdgeSelector, Floor, Selector, make_policy
+from fedroster import COCS, RBCSF, EdgeSelector, FailureRules, Floor, Selector, make_policy
 from fedroster.errors import FeedbackError
 from fedroster.policies import CSUCB, TiFL
 from fedroster.types import Status
@@ -56,6 +56,37 @@ def test_in_parts_in_any_order_and_twice_is_the_same_as_at_once(policy):
     parts.observe(2, times_s={"d": 3.0, "e": 1.5}, late=["e"], round_s=4.0)
     parts.observe(1, times_s={"a": 7.0}, again="ignore")  # the round is closed
     same_from_now_on(at_once, parts)
+
+
+def test_each_outcome_counts_for_what_it_is():
+    selector = make(cohort_size=6)
+    assert selector.select(rows(*CLIENTS)).clients == tuple(CLIENTS)
+    selector.observe(1, times_s={"a": 1.0, "b": 2.0}, late=["b"], dropped=["c"], failed=["d"])
+    assert selector.open_rounds() == {1: ("e", "f")}
+    assert selector.participation() == dict.fromkeys(CLIENTS, 1)
+    assert selector.participation("trained") == dict.fromkeys(CLIENTS, 0) | {"a": 1, "b": 1}
+    assert selector.participation("used") == dict.fromkeys(CLIENTS, 0) | {"a": 1}
+    assert selector.cold() == dict.fromkeys(CLIENTS, False)
+    selector.select([])  # an empty round is a round
+    assert (selector.round, selector.cold()) == (2, dict.fromkeys(CLIENTS, True))
+    assert selector.participation_rates() == dict.fromkeys(CLIENTS, 0.5)
+
+
+@pytest.mark.parametrize("lost", ["dropped", "failed"])
+def test_a_failure_costs_its_round_and_clients_that_fail_again_and_again_pause(lost):
+    free = make(failures=FailureRules(learned=False, pause_after=0), cohort_size=2)
+    learning = make(failures=FailureRules(learned=True, pause_after=2, longest_pause=3), cohort_size=2)
+    for selector in (free, learning):
+        for number in (1, 2):
+            assert selector.select(rows("a", "b")).clients == ("a", "b")
+            selector.observe(number, times_s={"b": 2.0}, **{lost: ["a"]}, round_s=30.0)
+    assert free.paused() == {}
+    assert learning.paused() == {"a": 1}
+    slow = [each.expected_times_s({"a": [1.0, 1.0]})["a"] for each in (free, learning)]
+    assert slow[1] > slow[0] + 5.0
+    assert learning.select(rows("a", "b", "c")).clients == ("b", "c")
+    assert learning.excluded() == {"a": "paused"}
+    assert learning.select(rows("a")).clients == ("a",)
 
 
 def test_a_round_is_given_up_when_patience_is_over():

@@ -3,11 +3,12 @@
 import json
 import shutil
 
+import polars
 import pytest
 
 from fedroster import Floor, Group, Record, Rules, Selector
 from frozen.calls import NAMES, begun, call
-from frozen.door import close, command, files_of, recorded
+from frozen.door import close, cohorts_of, command, files_of, recorded
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +23,19 @@ def federation(tmp_path_factory):
         asked += [(said, here)] if what == "ask" else []
     close(selector)
     return folder, selector, asked
+
+
+def test_verify(federation):
+    folder, selector, _ = federation
+    command("log", "verify", folder / "log")
+    found = json.loads(command("log", "verify", folder / "log", "--json"))
+    assert found["is_whole"] is True
+    assert found["num_decided"] == found["num_rounds"] == selector.round
+    assert json.loads(command("log", "verify", folder / "log", "--json", "--head", found["head"]))["is_whole"] is True
+    assert (
+        json.loads(command("log", "verify", folder / "log", "--json", "--head", "0" * 64, code=1))["is_whole"] is False
+    )
+    command("log", "verify", folder / "log", "--policy", "random", code=1)
 
 
 def test_show(federation):
@@ -71,6 +85,19 @@ def test_why_says_which_rule_decided(tmp_path):
     assert "'sites'" in said("c", groups={"sites": Group(["c"], least=1)})
 
 
+def test_export(federation, tmp_path):
+    folder, _, asked = federation
+    command("log", "export", folder / "log", tmp_path / "all.parquet")
+    command("log", "export", folder / "log", tmp_path / "cohorts.parquet", "--cohorts")
+    every, chosen = polars.read_parquet(tmp_path / "all.parquet"), polars.read_parquet(tmp_path / "cohorts.parquet")
+    assert every.height == sum(len(here) for _, here in asked)
+    assert chosen.height == sum(len(cohort.clients) for cohort, _ in asked)
+    assert {"round", "client", "chosen", "available", "excluded", "status", "time_s", "owed"} <= set(every.columns)
+    assert every.filter("chosen").select("round", "client").rows() == chosen.select("round", "client").rows()
+    of_seven = every.filter((polars.col("round") == 7) & polars.col("chosen"))["client"].to_list()
+    assert of_seven == [str(client) for client in asked[6][0].clients]
+
+
 def test_a_changed_record_is_said(federation, tmp_path):
     folder, _, _ = federation
     shutil.copytree(folder / "log", tmp_path / "log")
@@ -80,3 +107,13 @@ def test_a_changed_record_is_said(federation, tmp_path):
     file.write_bytes(content)
     command("log", "verify", tmp_path / "log", code=1)
     command("log", "show", tmp_path / "log", code=1)
+
+
+def test_a_simulation_keeps_a_record(tmp_path):
+    more = ("--rounds", 6, "--record", tmp_path / "log")
+    command("simulate", "rbcs-f/table-1", "--policy", "rbcs-f:V=5", *more)
+    assert json.loads(command("log", "verify", tmp_path / "log", "--json"))["num_decided"] == 6
+    assert [number for number, _ in cohorts_of(tmp_path)] == [1, 2, 3, 4, 5, 6]
+    command("simulate", "rbcs-f/table-1", "--policy", "rbcs-f:V=5", *more, code=2)  # the folder holds one
+    command("simulate", "cocs/mnist", "--policy", "cocs", "--rounds", 4, "--record", tmp_path / "edges")
+    assert json.loads(command("log", "verify", tmp_path / "edges", "--json"))["is_whole"] is True

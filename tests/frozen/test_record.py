@@ -5,13 +5,15 @@ import gzip
 import numpy as np
 import pytest
 
-from fedroster import RBCSF, FedrosterError, Record, Selector, Uniform, make_policy
+from fedroster import RBCSF, FedrosterError, Record, Rules, Selector, Uniform, make_policy
 from fedroster.errors import InUseError
-from frozen.calls import Mine, begun, call
+from frozen.calls import RULES, Mine, begun, call
+from frozen.digests import EDGES, FLAT
 from frozen.door import (
     close,
     cohorts_of,
     files_of,
+    full_disk,
     head_of,
     is_whole,
     keep,
@@ -40,7 +42,7 @@ def cohorts(said):
     return [(one.round, one.clients) for what, one in said if what == "ask"]
 
 
-@pytest.mark.parametrize("name", ["rbcs-f:V=5", "oort", "floor:beta=0.1", "mine", "edges cocs", "edges linucb-pairs"])
+@pytest.mark.parametrize("name", [*FLAT, "floor:beta=0.1", "mine", *(f"edges {name}" for name in EDGES)])
 def test_a_record_says_what_was_decided_and_every_decision_is_made_again(name, tmp_path):
     policy = Mine() if name == "mine" else make_policy(name.removeprefix("edges "))
     selector, said = federation(tmp_path, policy, edges=name.startswith("edges"))
@@ -150,6 +152,19 @@ def test_a_record_has_one_writer_and_one_federation(tmp_path):
         cohorts_of(tmp_path / "nowhere")
 
 
+def test_with_a_key_no_name_is_kept(tmp_path):
+    key = b"0123456789abcdef"
+    selector, said = federation(tmp_path, record={"key": key}, rules=Rules(deny=["site-4"]), calls=40)
+    keep(selector, tmp_path)
+    close(selector)
+    assert b"site-" not in b"".join(file.read_bytes() for file in files_of(tmp_path))
+    read = cohorts_of(tmp_path)
+    assert [(number, len(clients)) for number, clients in read] == [(n, len(clients)) for n, clients in cohorts(said)]
+    assert is_whole(tmp_path, selector.policy)
+    again = restarted(Selector, selector.policy, tmp_path, key=key)
+    assert views(again) == views(selector)
+
+
 def test_without_contexts_less_is_kept_and_the_chain_is_still_followed(tmp_path):
     (tmp_path / "small").mkdir()
     selector, said = federation(tmp_path)
@@ -161,3 +176,23 @@ def test_without_contexts_less_is_kept_and_the_chain_is_still_followed(tmp_path)
     assert sizes[1] < 0.8 * sizes[0]
     assert cohorts_of(tmp_path / "small") == cohorts(said)
     assert verified(tmp_path / "small", small.policy) == (0, True)
+
+
+def test_rounds_may_go_on_while_the_disk_is_full(tmp_path, caplog):
+    made, policy, given = begun(RBCSF(V=5.0, beta=0.1))
+    twin, selector = made(policy, **given), recorded(made, policy, tmp_path, record={"on_error": "warn"}, **given)
+    lost = set()
+    for number in range(40):
+        expected = call(twin, number, rules=False)
+        if 15 <= number < 22:
+            with full_disk(tmp_path):
+                assert call(selector, number, rules=False) == expected
+            lost |= {twin.round} if expected[0] == "ask" else set()
+        else:
+            assert call(selector, number, rules=False) == expected
+    close(selector)
+    assert caplog.text
+    assert {number for number, _ in cohorts_of(tmp_path)} == set(range(1, twin.round + 1)) - lost
+    assert views(rebuilt(tmp_path, policy)) == views(twin)
+    assert len(RULES) == 3
+    assert lost

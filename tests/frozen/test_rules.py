@@ -4,8 +4,29 @@ import numpy as np
 import pytest
 
 from fedroster import Group, RoundRobin, Rules, Selector, make_policy
+from frozen.digests import EDGES, FLAT
+from frozen.world import PROFILES, Fleet
 
 SITES = ["hospital-a", "hospital-b", "hospital-c", "clinic-a", "clinic-b", "laptop"]
+
+
+@pytest.mark.parametrize("name", [*FLAT, *(f"edges {name}" for name in EDGES), "floor:beta=0.1"])
+def test_rules_hold_in_every_round(name):
+    edges = name.startswith("edges")
+    fleet = Fleet(make_policy(name.removeprefix("edges ")), PROFILES["rough"], seed=4, edges=edges)
+    taken = []
+    for cohort in fleet.play(30 if "floor" in name else 59):
+        names = {str(client) for client in cohort.clients}
+        taken.append(names)
+        if cohort.round < 20:  # the world's first rules
+            assert "c03" not in names
+            assert sum(client.startswith("c0") for client in names) <= 2
+            assert all(sum(client in each for each in taken[-10:]) <= 7 for client in names)
+        else:  # its second, of which 2.5 rounds are by the clock
+            assert "c29" not in names
+            assert not {"c11", "c12"} <= names
+            assert not names & set().union(*taken[-3:-1])
+    assert sum(map(len, taken)) > 100
 
 
 def play(rules, rounds=12, *, policy=None, cohort_size=6, clients=SITES):
@@ -15,6 +36,21 @@ def play(rules, rounds=12, *, policy=None, cohort_size=6, clients=SITES):
         cohorts.append(set(selector.select().clients))
         selector.observe(number, times_s=dict.fromkeys(cohorts[-1], 1.0), again="ignore")  # one may be empty
     return selector, cohorts
+
+
+def test_lists_patterns_and_tags():
+    rules = Rules(allow=["tag:approved", "clinic-?"], deny=["*-b"], tags={"approved": ["hospital-[ab]", "laptop"]})
+    selector, (first, *_) = play(rules)
+    assert first == {"hospital-a", "clinic-a", "laptop"}
+    assert selector.excluded().keys() == {"hospital-b", "hospital-c", "clinic-b"}
+    assert selector.allowed() == ("hospital-a", "clinic-a", "laptop")
+    assert selector.participation_rates()["hospital-b"] == 0.0
+    selector.join(["hospital-d", "clinic-d"])
+    assert selector.select().clients == ("hospital-a", "clinic-a", "laptop", "clinic-d")
+    selector.rules = None
+    assert len(selector.select().clients) == 6
+    selector.rules = Rules(allow=[])
+    assert selector.select().is_empty
 
 
 def test_numbers_of_a_cohort():

@@ -7,8 +7,9 @@ import threading
 
 import pytest
 
-from fedroster import COCS, RBCSF, Floor, Oort, PartialPooling
-from fedroster.errors import InUseError
+from fedroster import COCS, RBCSF, FedrosterError, Floor, Oort, PartialPooling
+from fedroster.errors import InUseError, SelectionError
+from fedroster.types import Selection
 from frozen.calls import Mine, begun, call, make
 from frozen.door import close, cohorts_of, full_disk, recorded, restarted, verified, views
 
@@ -67,6 +68,65 @@ def test_a_policy_that_breaks_in_the_middle_has_changed_nothing(where, error, tm
     assert views(tried) == views(twin)
     close(tried)
     assert verified(tmp_path, policy) == (twin.round, True)
+
+
+def test_a_decision_against_the_rules_of_the_game_begins_no_round():
+    class Greedy(Mine):
+        __slots__ = ()
+
+        def select(self, state, context, /, *, rng):
+            return Selection(context.round, context.clients_of(context.available.nonzero()[0]))
+
+    selector = make(Greedy())
+    before = views(selector)
+    with pytest.raises(SelectionError):
+        selector.select()
+    assert views(selector) == before
+
+
+WRONG = {
+    "a stranger": lambda on: on.select(["stranger"]),
+    "a client twice": lambda on: on.select([[1.0, 1.0]] * 2, clients=["site-1", "site-1"]),
+    "a negative context": lambda on: on.select({"site-1": [-1.0, 1.0]}),
+    "no number": lambda on: on.select({"site-1": [float("nan"), 1.0]}),
+    "another length": lambda on: on.select({"site-1": [1.0, 1.0, 1.0]}),
+    "no place": lambda on: on.select({"site-1": [1.0, 1.0]}, at_most=0),
+    "too many places": lambda on: on.select({"site-1": [1.0, 1.0]}, at_most=5),
+    "a round to come": lambda on: on.observe(on.round + 1, times_s={"site-1": 1.0}),
+    "one who was not chosen": lambda on: on.observe(on.round, times_s=waited(on) | {"stranger": 1.0}),
+    "no time": lambda on: on.observe(on.round, times_s=waited(on, last=0.0)),
+    "an endless time": lambda on: on.observe(on.round, times_s=waited(on, last=float("inf"))),
+    "two outcomes": lambda on: on.observe(on.round, times_s=waited(on), dropped=list(waited(on))[:1]),
+    "late without a time": lambda on: on.observe(on.round, late=list(waited(on))[:1]),
+    "a loss without a time": lambda on: on.observe(on.round, dropped=list(waited(on)), losses=waited(on)),
+    "a wrong round length": lambda on: on.observe(on.round, times_s=waited(on), round_s=-1.0),
+    "a cost of a stranger": lambda on: on.observe(on.round, times_s=waited(on), costs={"stranger": 1.0}),
+    "a member joins": lambda on: on.join(["new", on.clients[0]]),
+    "an id twice": lambda on: on.join(["new", "new"]),
+    "no id": lambda on: on.join(["new", 1.5]),
+    "a stranger leaves": lambda on: on.leave([on.clients[0], "stranger"]),
+    "a stranger is forgotten": lambda on: on.leave([on.clients[0], "stranger"], forget=True),
+}
+
+
+def waited(selector, last=1.0):
+    """A time of each client that the last round waits for."""
+    clients = selector.open_rounds()[selector.round]
+    return dict.fromkeys(clients, 1.0) | {clients[-1]: last}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_call_changes_nothing(case):
+    twin, tried = make(POLICIES["rbcs-f"], rules=None), make(POLICIES["rbcs-f"], rules=None)
+    for selector in (twin, tried):
+        for number in range(12):
+            call(selector, number, rules=False)
+        selector.select({client: [1.0, 1.0] for client in selector.clients})
+    with pytest.raises(FedrosterError) as caught:
+        WRONG[case](tried)
+    assert isinstance(caught.value, ValueError | LookupError)
+    assert views(tried) == views(twin)
+    assert [call(tried, number) for number in range(12, 30)] == [call(twin, number) for number in range(12, 30)]
 
 
 def test_an_observer_that_fails_stops_nothing(caplog):
