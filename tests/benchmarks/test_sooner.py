@@ -20,9 +20,10 @@ JUDGED = {
     "devices": (47, 7),
     "weights": (16, 1),
     "signatures": (11, 6),
+    "cnn": (1, 0),
 }
 """Families that have been judged: claims that are undecided, and that do not hold."""
-TUNED = ("", "wider", "harder", "images", "half")
+TUNED = ("", "wider", "harder", "images", "half", "cnn")
 
 
 @pytest.mark.parametrize("name", JUDGED)
@@ -54,7 +55,7 @@ def test_each_way_has_the_steps_that_tuning_found(name: str, monkeypatch: pytest
 
 def test_the_page_names_what_is_undecided() -> None:
     page = PAGE.read_text()
-    assert page.count("**undecided") == 5
+    assert page.lower().count("**undecided") == 6
     assert "does not hold (1.26)" in page
     assert "9 of 10 runs miss the target" in page
 
