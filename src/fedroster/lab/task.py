@@ -13,7 +13,13 @@ import numpy as np
 from fedroster.errors import ConfigurationError, UnknownNameError
 from fedroster.lab.data.dataset import Dataset
 from fedroster.lab.data.load import load_dataset
-from fedroster.lab.data.partition import couple_with_speed, dirichlet_partition, iid_partition, label_partition
+from fedroster.lab.data.partition import (
+    class_counts,
+    couple_with_speed,
+    dirichlet_partition,
+    iid_partition,
+    label_partition,
+)
 from fedroster.parts import check_integer, check_number
 from fedroster.types import AnyEnvironment, FloatArray, IntArray, Streams
 
@@ -108,6 +114,11 @@ class Task:
             raise ConfigurationError(f"coupling is {self.coupling} without times_s; expected the clients' usual times")
         times = None if times_s is None or not self.coupling else tuple(times_s.tolist())
         return _dataset(self.local().dataset, folder), _partition(self, num_clients, seed, folder, times)
+
+    def class_counts(self, *, num_clients: int, seed: int, folder: Path | None = None) -> IntArray:
+        """How many samples of each class each client of a run holds, shape (clients, classes)."""
+        dataset, partition = self.divided(num_clients=num_clients, seed=seed, folder=folder)
+        return class_counts(partition, dataset.train_y, dataset.num_classes)
 
     def trainer(
         self,

@@ -13,7 +13,7 @@ from fedroster.core.errors import ConfigurationError, PausedError, UnknownNameEr
 from fedroster.lab.trials.trial import Conditions
 from fedroster.lab.verdicts.claims_page import numbers_table
 from fedroster.lab.verdicts.paper import find_paper, papers
-from fedroster.lab.verdicts.reproduce import Order, Output, reproduce
+from fedroster.lab.verdicts.reproduce import Order, reproduce
 from fedroster.lab.verdicts.verdicts import judge
 from runs import planted_run
 
@@ -206,7 +206,7 @@ class Idle:
 def smoke(folder, paper="rbcs-f", *, order=None, **how):
     """The smoke size of a paper."""
     made = {"seeds": [0, 1], "scale": "smoke"} | (order or {})
-    return reproduce(Order(paper, **made), folder, command="fedroster", output=Output(tables=True), workers=1, **how)
+    return reproduce(Order(paper, **made), folder, command="fedroster", tables=True, workers=1, **how)
 
 
 @pytest.mark.parametrize("paper", ["rbcs-f", "cocs"])
