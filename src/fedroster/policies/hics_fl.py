@@ -54,7 +54,7 @@ class HiCSFL(BySignature):
     r"""Draws one of m clusters for each place by :math:`\exp(\gamma (1 - t/T) \bar H_q)`, and a client of it uniformly.
 
     Guarantee: none; the paper's results are empirical.  Cost: O(N^2) a decision, and 8 N^2 bytes, as Ward's rule needs
-    the distances of all pairs: about 240 sorts of a million numbers for N = 10,000, where two are the target.
+    the distances of all pairs: 150 to 240 sorts of a million numbers for N = 10,000, where two are the target.
 
     Attributes:
         classes: Entries of the output layer's bias, whose update is nearly a histogram of a client's labels.
