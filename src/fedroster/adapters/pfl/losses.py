@@ -68,6 +68,7 @@ class ReportSignatures(Postprocessor):
     def __init__(self, dataset: SelectedDataset) -> None:
         """Look at the updates of a dataset's users."""
         self._dataset = dataset
+        self._row_of = {user: row for row, user in enumerate(dataset.users)}
         self._wanted = signs(dataset.selector.policy)
         length = 0 if self._wanted is None else self._wanted.length
         self._found = np.zeros((len(dataset.users), length + 1))  # the last says whether there is one
@@ -79,17 +80,11 @@ class ReportSignatures(Postprocessor):
     ) -> tuple[MappedVectorStatistics, Metrics]:
         """Note the signature of one user's update."""
         if self._wanted is not None:
-            row = self._dataset.users.index(user_context.user_id)
             ops = get_default_framework_module()
             update = {key: ops.to_numpy(value)[None] / float(stats.weight) for key, value in stats.items()}
             unmoved = {key: np.zeros(value.shape[1:]) for key, value in update.items()}
-            found = signatures_of(
-                update,
-                unmoved,
-                self._wanted,
-                seed=self._dataset.seed,
-            )
-            self._found[row] = *found[0], 1.0
+            found = signatures_of(update, unmoved, self._wanted, seed=self._dataset.seed)
+            self._found[self._row_of[user_context.user_id]] = *found[0], 1.0
         return stats, Metrics()
 
     def postprocess_server_metrics(self, *, central_context: CentralContext, aggregate_metrics: Metrics) -> Metrics:

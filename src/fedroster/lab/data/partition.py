@@ -157,8 +157,19 @@ def couple_with_speed(
     :math:`\lfloor G i / C \rfloor`.  A part of each client's samples is replaced by samples of its group's
     labels, drawn uniformly without replacement within a client; clients may hold the same sample.
 
-    ``partition`` are rows of ``labels``, ``times_s`` the usual time of each client, shape (clients,), and the coupling
-    is the share of a client's samples that are replaced, in [0, 1].
+    Args:
+        partition: Rows of ``labels``, shape (clients, samples).
+        labels: Classes of all samples, shape (n,).
+        times_s: Usual time of each client, shape (clients,), seconds.
+        coupling: Share of a client's samples that are replaced, in [0, 1].
+        num_classes: C.
+        rng: Draws the samples.
+
+    Returns:
+        Rows of ``labels``, shape (clients, samples).
+
+    Raises:
+        ConfigurationError: If there are fewer classes than groups, or a group has too few samples.
     """
     check_number("coupling", coupling, least=0.0, most=1.0)
     clients, samples = partition.shape

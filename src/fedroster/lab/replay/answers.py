@@ -75,7 +75,15 @@ class Leaves:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """One draw of how clients answer: h of each, shape (clients,), b, e, gamma, and the mean time of an exchange."""
+    """One draw of how clients answer.
+
+    Attributes:
+        rate: h of each client, shape (clients,), >= 0.
+        leaving: b, in [0, 1].
+        sooner: e, in (0, 1].
+        growth: gamma.
+        usual_s: Mean time of an exchange, seconds.
+    """
 
     rate: FloatArray
     leaving: float
@@ -192,9 +200,12 @@ def read_waits(history: History, mean_s: FloatArray) -> Waits:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """From one round to the next: the least gap between begins, and what passes after an empty round, seconds.
+    """From one round to the next.
 
-    ``idle_s`` is from the end of each round to the next one's begin, shape (rounds,).
+    Attributes:
+        least_gap_s: Rounds begin at least so far apart, seconds.
+        idle_s: From the end of each round to the next one's begin, shape (rounds,), seconds.
+        wait_s: From an empty round to the next one, seconds.
     """
 
     least_gap_s: float
