@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from federations import answered
-from fedroster import RBCSF, FailureRules, Floor, Group, Log, Record, Rules, Selector, Uniform
+from fedroster import COCS, RBCSF, EdgeSelector, FailureRules, Floor, Group, Log, Record, Rules, Selector, Uniform
 from fedroster.cli import app
 from fedroster.errors import (
     ConfigurationError,
@@ -110,6 +110,20 @@ def test_a_pause_has_its_reason_too_and_a_rule_goes_before_it():
 
 
 # -------------------------------------------------------------------- numbers in a cohort
+
+
+def test_edge_servers_too():
+    selector = EdgeSelector(
+        COCS(),
+        budgets={"n": 9.0, "s": 9.0},
+        cohort_size=4,
+        clients=SITES,
+        rules=Rules(deny=["hospital-*"], least_cohort=2),
+    )
+    assert set(selector.select().clients) == {"clinic-a", "clinic-b", "laptop"}
+    with pytest.raises(RoundNotBegunError, match="1 client can take part; expected least_cohort = 2"):
+        selector.select(["laptop", "hospital-a"])
+    assert selector.round == 2
 
 
 def test_a_round_with_too_few_clients_is_not_begun():
