@@ -50,11 +50,8 @@ def test_when_a_round_ends(
     assert np.flatnonzero(status == Status.DROPPED).tolist() == list(lost)
 
 
-def test_a_round_without_clients_takes_no_time() -> None:
-    assert exchanges().end(RoundEnd(3, math.inf))[0] == 0.0
-
-
 def test_what_rounds_take_beyond_their_exchanges_comes_after_the_deadline() -> None:
+    assert exchanges().end(RoundEnd(3, math.inf))[0] == 0.0  # without clients
     played = exchanges(2.0, 5.0, 9.0, overhead_s=0.5)
     assert [played.end(RoundEnd(3, deadline_s))[0] for deadline_s in (math.inf, 6.0)] == [9.5, 6.5]
 
@@ -145,22 +142,15 @@ def test_what_holds_only_where_it_was_chosen_is_not_met() -> None:
 def test_plans_hold_in_runs_that_they_have_not_seen(late: Late, wishes: list[Wish]) -> None:
     """Of fifty such runs, 38 met the wish where late clients were told of, and 18 where they counted as dropped."""
     network, met = FlatNetwork(num_clients=16, cohort_size=4, noise_shape="log-normal"), []
-    world = ScenarioWorld(
-        "rbcs-f/table-1", {"num_clients": "16", "cohort_size": "4", "noise_shape": "log-normal"}, rounds=60
-    )
+    settings = {"num_clients": "16", "cohort_size": "4", "noise_shape": "log-normal"}
+    world = ScenarioWorld("rbcs-f/table-1", settings, rounds=60)
     for wish in wishes:
         best = plan(world, wish, seeds=range(10), late=late, only=["random", "round-robin"]).tried[0]
         setting = best.setting
         for seed in range(900, 905) if best.is_met else ():
-            ran = federation(
-                setting.policy,
-                replace(network, cohort_size=4 + setting.spare),
-                rounds=60,
-                seed=seed,
-                late=late,
-                deadline_s=setting.deadline_s,
-                needed=4,
-            )
+            wider = replace(network, cohort_size=4 + setting.spare)
+            how = {"rounds": 60, "seed": seed, "late": late, "deadline_s": setting.deadline_s, "needed": 4}
+            ran = federation(setting.policy, wider, **how)
             under_s = np.quantile(ran.lasted_s, wish.share, method="inverted_cdf")
             met.append(ran.used.min() / 60 >= wish.every_client and under_s <= wish.rounds_under_s)
     assert len(met) >= 10
@@ -184,7 +174,7 @@ def test_a_share_beyond_all_places_is_not_tried() -> None:
 
 
 def test_a_plan_in_a_scenario_holds_there() -> None:
-    world = ScenarioWorld("rbcs-f/table-1", {}, rounds=60)
+    world = ScenarioWorld("rbcs-f/table-1", {}, rounds=20)
     (best, *_) = plan(world, Wish(0.0, 1e6), seeds=range(4), only=["random", "round-robin"]).tried
     assert best.is_met
     assert best.setting == Setting(best.setting.policy, 4)
@@ -194,7 +184,7 @@ def test_a_plan_in_a_scenario_holds_there() -> None:
 
 def test_a_log_knows_what_its_own_rounds_would_have_been() -> None:
     """Of logs by a random policy: what other settings would have made of the same rounds is known here."""
-    wish, only, rounds = Wish(0.1, 14.0), ["random", "rbcs-f:V=1,beta=0.1"], 100
+    wish, only, rounds = Wish(0.1, 14.0), ["random", "rbcs-f:V=1,beta=0.1"], 60
     table = {"num_clients": "12", "cohort_size": "4"}
     world = ScenarioWorld("rbcs-f/table-1", table, rounds=rounds)
     held, apart = [], []
@@ -218,7 +208,7 @@ def test_a_log_knows_what_its_own_rounds_would_have_been() -> None:
 
 
 def test_what_a_log_cannot_tell_is_refused() -> None:
-    history = history_of("random", rounds=40)
+    history = history_of("random", rounds=25)
     world = LogWorld(history, num_worlds=2 + SCREENED)
     wish = Wish(0.0, 14.0)
     with pytest.raises(ConfigurationError, match="true times"):
@@ -262,62 +252,51 @@ def test_a_client_that_came_late_has_its_share_of_its_own_rounds() -> None:
     assert tried.least_share.mean >= 0.25
 
 
+def said(*arguments: str, code: int = 0) -> str:
+    """What is printed; in place of a fault, what is said of it."""
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == code, result.output
+    return result.stderr if code == 2 else result.stdout
+
+
 def test_the_command_takes_a_log(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    made = ["simulate", "rbcs-f/table-1", "--policy", "random", "--seeds", "0", "--rounds", "30", "--record", str(log)]
+    log, rules = tmp_path / "log", tmp_path / "rules.toml"
+    made = ["simulate", "rbcs-f/table-1", "--policy", "random", "--seeds", "0", "--rounds", "20", "--record", str(log)]
     assert CliRunner().invoke(app, made).exit_code == 0
     command = ["plan", str(log), "--every-client", "0%", "--rounds-under", "5min", "--policy", "random"]
-    shown = CliRunner().invoke(app, [*command, "--seeds", "0-3", "--json"])
-    assert shown.exit_code == 0
-    own, row, *_ = json.loads(shown.stdout)
+    own, row, *_ = json.loads(said(*command, "--seeds", "0-3", "--json"))
     assert (own["kind"], own["num_seeds"], own["mean_round_s"]["low"]) == ("logged", 1, None)
     assert (row["kind"], row["num_seeds"], row["is_met"]) == ("tried", 4, True)
     assert row["mean_round_s"]["low"] < row["mean_round_s"]["mean"] < row["mean_round_s"]["high"]
-    refused = CliRunner().invoke(app, [*command, "--rounds", "50"])
-    assert refused.exit_code == 2
-    assert "has its own rounds" in refused.stderr
-    rules = tmp_path / "rules.toml"
+    assert "has its own rounds" in said(*command, "--rounds", "50", code=2)
     rules.write_text("most_per_window = 1\nwindow = 6\nleast_cohort = 8\n")
-    dry = CliRunner().invoke(app, ["plan", str(log), "--rules", str(rules), "--json"])
-    assert dry.exit_code == 0
-    own, before, after = json.loads(dry.stdout)
+    own, before, after = json.loads(said("plan", str(log), "--rules", str(rules), "--json"))
     assert own["slower"] is None
     assert before["slower"] == before["not_begun"] == 0.0 < after["not_begun"]
-    said = CliRunner().invoke(app, ["plan", str(log), "--rules", str(rules)]).stdout
-    assert f"{after['not_begun']:.1%}" in said
-    assert f"{after['slower']:+.0%} ({after['slower_ends'][0]:+.0%}" in said
-    lacking = CliRunner().invoke(app, ["plan", str(log)])
-    assert (lacking.exit_code, "--every-client and --rounds-under" in lacking.stderr) == (2, True)
+    shown = said("plan", str(log), "--rules", str(rules))
+    assert f"{after['not_begun']:.1%}" in shown
+    assert f"{after['slower']:+.0%} ({after['slower_ends'][0]:+.0%}" in shown
+    assert "--every-client and --rounds-under" in said("plan", str(log), code=2)
 
 
 def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    command = ["plan", "rbcs-f/table-1", "--every-client", "0%", "--rounds-under", "5min", "--rounds", "20"]
+    command = ["plan", "rbcs-f/table-1", "--every-client", "0%", "--rounds-under", "5min", "--rounds", "10"]
     few = ["--policy", "random", "--seeds", "0-3"]
-    shown = CliRunner().invoke(app, [*command, *few, "--json"])
-    assert shown.exit_code == 0
-    rows = json.loads(shown.stdout)
+    rows = json.loads(said(*command, *few, "--json"))
     assert {row["setting"]["deadline_s"] for row in rows} == {None, 300.0}
     picture = tmp_path / "plan.svg"
     assert CliRunner().invoke(app, [*command, *few[:2], "--seeds", "0", "--out", str(picture)]).exit_code in (0, 1)
     assert "least share of a client, %" in picture.read_text(encoding="utf-8")
-    beyond = CliRunner().invoke(app, [*command[:3], "90%", *command[4:], *few])
-    assert (beyond.exit_code, beyond.stdout.startswith("None of the")) == (1, True)
+    assert said(*command[:3], "90%", *command[4:], *few, code=1).startswith("None of the")
     table = io.StringIO()
     monkeypatch.setattr(terminal, "out", lambda: Console(width=80, file=table))
-    assert CliRunner().invoke(app, [*command, *few]).stdout.startswith("random")
+    assert said(*command, *few).startswith("random")
     lines = table.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     for row in rows:  # settings may be broken into lines, numbers are not cut
-        numbers = (
-            f"{row['least_share']['mean']:.1%}",
-            f"{row['mean_round_s']['mean']:.3g}",
-            f"{row['updates']:.3g}",
-            f"{row['wasted']:.0%}",
-        )
+        numbers = [f"{row['least_share']['mean']:.1%}", f"{row['mean_round_s']['mean']:.3g}"]
+        numbers += [f"{row['updates']:.3g}", f"{row['wasted']:.0%}"]
         assert any(all(number in line.split() for number in numbers) for line in lines)
     for wrong, what in (("often", "a share such as 5%"), ("105%", "every_client")):
-        refused = CliRunner().invoke(app, [*command[:3], wrong, *command[4:]])
-        assert refused.exit_code == 2
-        assert what in refused.stderr
-    late = CliRunner().invoke(app, [*command[:5], "soon"])
-    assert "expected a time such as" in late.stderr
+        assert what in said(*command[:3], wrong, *command[4:], code=2)
+    assert "expected a time such as" in said(*command[:5], "soon", code=2)
