@@ -190,7 +190,7 @@ def test_named_policies_that_cannot_run_may_be_left_out():
 
 
 def test_a_large_cohort_is_bounded():
-    assert line_up("traces/devices", ["random"], clients=1_000_000).settings["cohort_size"] == "1000"
+    assert line_up("traces/devices", ["random"], clients=60_000).settings["cohort_size"] == "1000"
     assert line_up("traces/devices", ["random"], clients=3).settings["cohort_size"] == "1"
     assert line_up("rbcs-f/table-1", ["random"], clients=400).settings["cohort_size"] == "80"
 
@@ -201,14 +201,7 @@ def test_a_policy_beside_all_comes_once():
     assert found.policies[-1] == "rbcs-f:V=5"
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"clients": 5, "settings": {"num_clients": "5"}}, ConfigurationError, "--set num_clients=5; expected one"),
-        ({"beta": 0.0}, ConfigurationError, "beta is 0.0"),
-        ({"rounds": 0}, ConfigurationError, "rounds is 0"),
-    ],
-)
-def test_wrong_options_are_named(options, error, message):
-    with pytest.raises(error, match=message):
-        line_up("rbcs-f/table-1", ["all"], **options)
+@pytest.mark.parametrize("option", ["beta", "rounds"])
+def test_wrong_options_are_named(option):
+    with pytest.raises(ConfigurationError, match=f"{option} is 0"):
+        line_up("rbcs-f/table-1", ["all"], **{option: 0})

@@ -60,14 +60,12 @@ def test_a_page_is_that_of_the_users_own_policy(found):
         fedroster.compare(["random"], seeds=1, rounds=2, focus="oort")
 
 
-def test_figures_by_name(found):
-    assert found.plot().to_dict()["description"] == "Time of a round against the least served"
-    assert found.plot("participation").to_dict()["description"] == "Participation per client"
-    with pytest.raises(UnknownNameError, match=r"unknown figure 'queue'. Did you mean 'queues'"):
-        found.plot("queue")
-
-
-def test_it_shows_itself(found):
+def test_it_shows_itself(found, drawing):
+    with drawing():
+        assert found.plot().to_dict()["description"] == "Time of a round against the least served"
+        assert found.plot("participation").to_dict()["description"] == "Participation per client"
+        with pytest.raises(UnknownNameError, match="'queues'"):
+            found.plot("queue")
     assert "3 policies in rbcs-f/table-1, 12 rounds, 2 seeds" in repr(found)
     assert "mean_round_time_s" in repr(found)
 

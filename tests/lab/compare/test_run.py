@@ -22,7 +22,6 @@ from fedroster.lab.compare import run as runs_of_policies
 from fedroster.lab.compare.run import compare
 from fedroster.lab.compare.tables import LAST, Settings, read_settings
 from fedroster.lab.compare.tables import summary_table as shown_summary
-from fedroster.lab.pages.report import Picture
 from fedroster.lab.task import Task
 from fedroster.lab.trials.store import read_json, read_table, write_json, write_table
 from fedroster.lab.trials.trial import Trial
@@ -112,22 +111,15 @@ def summary_table(summary, settings):
     return table.columns, table.rows
 
 
-@pytest.fixture
-def no_pictures(monkeypatch):
-    """Pictures take longer than all the rest."""
-    monkeypatch.setattr(
-        module, "picture", lambda figure, label, folder, name, tab: Picture(label, "<svg/>", f"{name}.svg")
-    )
-
-
 # -------------------------------------------------------------------- from tables to the page
 
 
 @pytest.fixture(scope="module")
-def rendered(tmp_path_factory):
+def rendered(tmp_path_factory, drawing):
     """The planted comparison with all that is made from it; only read."""
     folder = fill(tmp_path_factory.mktemp("rendered"))
-    return folder, render(folder)
+    with drawing():
+        return folder, render(folder)
 
 
 def test_the_summary_by_hand(rendered):
@@ -160,13 +152,11 @@ def test_the_summary_by_hand(rendered):
     assert [row["decision_s"] for row in summary.values()] == pytest.approx([0.0065] * 3)
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_final_accuracy_is_the_mean_of_the_last_rounds(tmp_path):
     accuracies = np.linspace(0.0, 0.9, 30).tolist()
     planted = {"random": {seed: ([1.0] * 30, accuracies, [1, 1]) for seed in (3, 8)}}
-    (row,) = render(
-        fill(tmp_path, planted=planted, settings=SETTINGS | {"rounds": 30, "policies": ["random"], "focus": "random"})
-    ).to_dicts()
+    settings = SETTINGS | {"rounds": 30, "policies": ["random"], "focus": "random"}
+    (row,) = render(fill(tmp_path, planted=planted, settings=settings)).to_dicts()
     assert row["final_accuracy"] == pytest.approx(np.mean(accuracies[-LAST:]))
     assert row["sway"] == pytest.approx(np.std(accuracies[-2 * LAST :]))
     assert LAST == 10
@@ -186,40 +176,26 @@ def test_the_folder_is_complete(rendered):
     folder, summary = rendered
     names = ("accuracy-per-round", "accuracy-per-second", "queues", "participation")
     figures = {f"{name}.svg" for name in (*names, "pareto-round", "pareto-target")}
-    tables = {
-        "rounds.csv",
-        "participation.parquet",
-        "measures.csv",
-        "summary.csv",
-        "contrasts.csv",
-        "settings.json",
-    }
+    tables = {"rounds.csv", "participation.parquet", "settings.json"} | {"measures.csv", "summary.csv", "contrasts.csv"}
     assert contents(folder).keys() == figures | tables | {"report.html", "index.md"}
     page = (folder / "report.html").read_text()
     assert page.count('<div class="static" role="img"') == page.count('<script type="application/json">') == 6
     assert "fedroster compare &#39;&lt;b&gt;&#39;" in page
     page = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
     assert re.findall(r"""<[^<>]*(?:href|src)=["'](?!#|data:)[^<>]*>""", page) == []
-    for words in (
-        "0.250 ± 0.000",
-        "reached by 1 of 2",
-        "num_clients=4",
-        "3, 8",
-        "overridden",
-        "row 0 are &lt;i&gt;5&lt;/i&gt;",
-    ):
+    for words in ("0.250 ± 0.000", "reached by 1 of 2", "num_clients=4", "3, 8", "row 0 are &lt;i&gt;5&lt;/i&gt;"):
         assert words in page
     assert read_table(folder / "summary.csv").rows() == summary.rows()
 
 
-def test_rendering_again_gives_the_same_files(rendered):
+def test_rendering_again_gives_the_same_files(rendered, drawing):
     folder, _ = rendered
     before = contents(folder)
-    render(folder)
+    with drawing():
+        render(folder)
     assert contents(folder) == before
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_one_seed_and_one_round(tmp_path):
     planted = {"random": {3: ([4.0], [0.5], [1, 0])}}
     settings = SETTINGS | {"policies": ["random"], "focus": "random", "seeds": [3], "rounds": 1}
@@ -229,21 +205,14 @@ def test_one_seed_and_one_round(tmp_path):
     assert read_table(tmp_path / "contrasts.csv").is_empty()  # nothing can be tested
 
 
-def test_rounds_that_took_no_time(tmp_path):
+def test_rounds_that_took_no_time(tmp_path, drawing):
     """No client was ever available: rounds took no time, and nothing was learned."""
     planted = {text: {seed: ([0.0] * 4, [0.1] * 4, [0, 0]) for seed in (3, 8)} for text in ("random", "rbcs-f:V=5")}
     settings = SETTINGS | {"policies": list(planted), "target_accuracy": 0.1}
-    rows = render(fill(tmp_path, planted=planted, settings=settings)).to_dicts()
+    with drawing():
+        rows = render(fill(tmp_path, planted=planted, settings=settings)).to_dicts()
     assert [row["time_to_target_s"] for row in rows] == [0.0, 0.0]
     assert [row["jain_index"] for row in rows] == [1.0, 1.0]
-
-
-@pytest.mark.usefixtures("no_pictures")
-def test_report_makes_the_page_again(tmp_path):
-    result = CliRunner().invoke(cli.app, ["compare", "--again", "--out", str(fill(tmp_path))])
-    assert (result.exit_code, result.stdout) == (0, "")
-    assert "report.html" in result.stderr.replace("\n", "")
-    assert (tmp_path / "report.html").exists()
 
 
 def drop(*conditions):
@@ -322,7 +291,6 @@ def test_every_policy_is_tested_against_random_by_hand(rendered):
     assert {test["verdict"] for test in found.values()} == {"undecided"}  # two seeds
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_what_is_shown_says_in_whose_favour(tmp_path):
     """Shorter rounds are better, and a smaller share of served clients is worse."""
 
@@ -339,13 +307,8 @@ def test_what_is_shown_says_in_whose_favour(tmp_path):
         row["measure"]: row["verdict"]
         for row in read_table(tmp_path / "contrasts.csv").filter(against="random").to_dicts()
     }
-    assert found == {
-        "final_accuracy": "alike",
-        "time_to_target_s": "better",
-        "mean_round_time_s": "better",
-        "least_served": "worse",
-        "share_served": "worse",
-    }
+    better, worse = ("time_to_target_s", "mean_round_time_s"), ("least_served", "share_served")
+    assert found == {"final_accuracy": "alike"} | dict.fromkeys(better, "better") | dict.fromkeys(worse, "worse")
     page = (tmp_path / "report.html").read_text()
     assert '<p class="headline">p3: 48 % shorter rounds than random, less fair, accuracy alike</p>' in page
     assert '<b class="holds">\u221248 %</b>' in page
@@ -353,7 +316,6 @@ def test_what_is_shown_says_in_whose_favour(tmp_path):
     assert re.search(r'class=" holds">0\.52 better', page)
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_the_page_names_the_fastest_beside_the_policy_in_focus(tmp_path):
     def runs(time_s, chosen):
         return {seed: ([time_s + 0.01 * seed * (5.0 - time_s)] * 4, [0.3, 0.4, 0.6, 0.7], chosen) for seed in range(10)}
@@ -376,7 +338,6 @@ def test_the_page_names_the_fastest_beside_the_policy_in_focus(tmp_path):
     assert "fastest" not in said()
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_who_knows_the_truth_is_not_on_the_front(tmp_path):
     planted = {
         "random": {3: ([4.0] * 4, [0.6] * 4, [2, 2, 2, 2])},
@@ -391,23 +352,22 @@ def test_who_knows_the_truth_is_not_on_the_front(tmp_path):
     assert "because they know the network&#39;s true times: p3." in page
 
 
-@pytest.mark.parametrize("count", [1, 8, 12])
-def test_any_number_of_policies_can_be_drawn(tmp_path, count):
+@pytest.mark.parametrize("count", [1, 12])
+def test_any_number_of_policies_can_be_drawn(tmp_path, count, drawing):
     """More than there are colours: a panel each; points, labels and tables for all."""
     planted = {
         f"policy-{number}": {3: ([1.0 + number] * 4, [0.1, 0.4, 0.6, 0.7], [number % 3, 2, 2, 3])}
         for number in range(count)
     }
-    settings = SETTINGS | {"policies": list(planted), "focus": "policy-0", "seeds": [3]}
-    settings |= {"omniscient": []}
-    assert render(fill(tmp_path, planted=planted, settings=settings)).height == count
+    settings = SETTINGS | {"policies": list(planted), "focus": "policy-0", "seeds": [3], "omniscient": []}
+    with drawing():
+        assert render(fill(tmp_path, planted=planted, settings=settings)).height == count
     page = (tmp_path / "report.html").read_text()
     pareto = page[page.index("<svg") : page.index("</svg>")]
     for text in planted:
         assert f">{text}<" in pareto  # a direct label
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_a_comparison_without_training(tmp_path):
     planted = {"random": {seed: ([4.0, 4.0], [math.nan] * 2, [1, 0]) for seed in (3, 8)}}
     settings = SETTINGS | {"policies": ["random"], "focus": "random", "rounds": 2, "task": None}
@@ -451,19 +411,15 @@ def priced(folder, policies=tuple(PRICED), **changes):
     }
     fill(folder, settings=settings, planted=planted)
     known = {(text, seed): runs for text, seeds in PRICED.items() for seed, runs in seeds.items()}
-    rounds = read_table(folder / "rounds.csv").with_columns(
-        pl.struct("policy", "seed", "round")
-        .map_elements(lambda at: known[at["policy"], at["seed"]][0][at["round"] - 1], return_dtype=pl.Int64)
-        .alias("participants"),
-        pl.struct("policy", "seed", "round")
-        .map_elements(lambda at: known[at["policy"], at["seed"]][1][at["round"] - 1], return_dtype=pl.Float64)
-        .alias("budget_used"),
-    )
+    rounds = read_table(folder / "rounds.csv")
+    at = [*rounds.select("policy", "seed", "round").iter_rows()]
+    for place, name in enumerate(("participants", "budget_used")):
+        own = [known[policy, seed][place][round - 1] for policy, seed, round in at]
+        rounds = rounds.with_columns(pl.Series(name, own))
     write_table(rounds, folder / "rounds.csv")
     return settings
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_with_prices_updates_in_time_are_measured(tmp_path):
     settings = priced(tmp_path)
     summary = {row["policy"]: row for row in render(tmp_path).to_dicts()}
@@ -475,19 +431,17 @@ def test_with_prices_updates_in_time_are_measured(tmp_path):
     assert [row["regret"] for row in summary.values()] == pytest.approx([(11 + 8) / 2, (7 + 5) / 2, 0, 0.5, 2.0])
     assert summary["cocs"]["budget_used"] == pytest.approx(0.9)
     columns, rows = summary_table(render(tmp_path), settings)
+    promising = settings | {"policies": [*settings["policies"], "partial-pooling:beta=0.1"]}
+    assert "got beta, %" in summary_table(read_table(tmp_path / "summary.csv"), promising)[0]
     assert columns == (
         *("policy", "updates a round", "of oracle-p, %", "first fifth, %", "regret", "budget used, %"),
         *("least served, %", "lowest, %", "decision, ms"),
     )
     assert rows[3][1:5] == ("4.00 ± 0.00", "100.0 ± 0.0", "100.0 ± 0.0", "0 ± 6")
     # More is better, in the ratio and on the front.
-    tests = {
-        row["policy"]: row
-        for row in read_table(tmp_path / "contrasts.csv").filter(against="partial-pooling").to_dicts()
-    }
-    assert set(tests) == set(PRICED) - {"partial-pooling"}
-    ratios = {row["measure"] for row in read_table(tmp_path / "contrasts.csv").filter(against="random").to_dicts()}
-    assert ratios == {"updates_per_round", "least_served"}
+    tests = read_table(tmp_path / "contrasts.csv")
+    assert set(tests.filter(against="partial-pooling")["policy"]) == set(PRICED) - {"partial-pooling"}
+    assert set(tests.filter(against="random")["measure"]) == {"updates_per_round", "least_served"}
     page = (tmp_path / "report.html").read_text()
     assert "2 seeds can decide nothing" in page
     assert "most updates first, by the means: partial-pooling and random." in page
@@ -495,24 +449,6 @@ def test_with_prices_updates_in_time_are_measured(tmp_path):
     assert "beta =" not in page
 
 
-@pytest.mark.usefixtures("no_pictures")
-def test_more_updates_are_better(tmp_path):
-    planted = {
-        text: {seed: ([1.0] * 4, [math.nan] * 4, [2, 2, 2, 2]) for seed in range(10)} for text in ("random", "cocs")
-    }
-    settings = SETTINGS | {"policies": ["random", "cocs"], "focus": "cocs"}
-    settings |= {"seeds": list(range(10)), "task": None, "has_prices": True}
-    fill(tmp_path, planted=planted, settings=settings)
-    rounds = read_table(tmp_path / "rounds.csv")
-    more = pl.when(pl.col("policy") == "cocs").then(5 + pl.col("seed") % 2).otherwise(3)
-    write_table(rounds.with_columns(more.alias("participants")), tmp_path / "rounds.csv")
-    render(tmp_path)
-    found = {row["measure"]: row for row in read_table(tmp_path / "contrasts.csv").filter(against="random").to_dicts()}
-    assert found["updates_per_round"]["verdict"] == "better"
-    assert found["updates_per_round"]["difference"] == pytest.approx(math.sqrt(5.0 * 6.0) / 3.0)
-
-
-@pytest.mark.usefixtures("no_pictures")
 def test_without_the_yardsticks_there_are_no_shares_and_no_regret(tmp_path):
     settings = priced(tmp_path, ("random", "cocs"), focus="cocs")
     columns, _ = summary_table(render(tmp_path), settings)
@@ -520,21 +456,14 @@ def test_without_the_yardsticks_there_are_no_shares_and_no_regret(tmp_path):
     assert "regret" not in read_table(tmp_path / "summary.csv").columns
 
 
-def test_a_policy_that_promises_a_rate_has_it_measured_with_prices(tmp_path, no_pictures):
-    settings = priced(tmp_path)
-    assert "got beta, %" not in summary_table(render(tmp_path), settings)[0]
-    settings["policies"] = [*settings["policies"], "partial-pooling:beta=0.1"]
-    assert "got beta, %" in summary_table(read_table(tmp_path / "summary.csv"), settings)[0]
-
-
-def test_the_figures_with_prices(tmp_path):
+def test_the_figures_with_prices(tmp_path, drawing):
     priced(tmp_path)
-    render(tmp_path)
+    with drawing():
+        render(tmp_path)
     figures = {path.stem for path in tmp_path.glob("*.svg")}
     assert figures == {"pareto-updates", "updates", "participation"}
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_measures_are_the_same_in_whatever_order_seeds_are_given(tmp_path):
     render(fill(tmp_path))
     table = read_table(tmp_path / "measures.csv")
@@ -547,7 +476,7 @@ def test_measures_are_the_same_in_whatever_order_seeds_are_given(tmp_path):
 
 
 @pytest.fixture
-def ran(monkeypatch, no_pictures):
+def ran(monkeypatch):
     """Instead of training: runs that are made up from the trial; returns the trials that were run."""
     seen = []
 
@@ -573,21 +502,14 @@ def ran(monkeypatch, no_pictures):
 
 
 def study(folder, **changes):
-    plain = {
-        "policies": ("random", "rbcs-f:V=5"),
-        "rounds": 6,
-        "seeds": [0, 1],
-        "task": Task(),
-        "target_accuracy": 0.5,
-        "command": "compare",
-    }
+    plain = {"policies": ("random", "rbcs-f:V=5"), "rounds": 6, "seeds": [0, 1], "task": Task()}
+    plain |= {"target_accuracy": 0.5, "command": "compare"}
     return compare(**plain | changes, folder=folder, workers=1).summary()
 
 
 EVERY = [("random", 0), ("rbcs-f:V=5", 0), ("random", 1), ("rbcs-f:V=5", 1)]
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_tables_hold_the_runs(tmp_path, ran):
     counted = []
     summary = study(tmp_path, progress=lambda *told: counted.append(told))
@@ -613,7 +535,6 @@ def test_tables_hold_the_runs(tmp_path, ran):
     assert summary.equals(render(tmp_path))
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_a_folder_has_one_writer(tmp_path, ran):
     """The second is refused before it runs anything, and is told of the first; afterwards it may."""
     refused = []
@@ -630,7 +551,6 @@ def test_a_folder_has_one_writer(tmp_path, ran):
     assert ("random", 7) in ran
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_a_policy_and_a_seed_can_be_added(tmp_path, ran):
     study(tmp_path)
     ran.clear()
@@ -651,7 +571,6 @@ OTHERS = [
 ]
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_a_folder_of_another_comparison_is_refused_and_left_alone(tmp_path, ran):
     study(tmp_path)
     before = contents(tmp_path)
@@ -686,9 +605,8 @@ def test_a_stranger_s_task_without_a_name_is_refused(tmp_path):
     [
         ({"seeds": []}, ConfigurationError, r"seeds are \[\]"),
         ({"seeds": [1, 1]}, ConfigurationError, r"seeds are \[1, 1\]"),
-        ({"policies": ["random", "rbcs-f:beta=0.5"]}, InfeasibleError, "beta = 0.5 cannot be met"),
-        ({"task": Task(partition="dirichlet:0")}, ConfigurationError, "gamma_1 is 0.0"),
-        ({"task": Task("nothing")}, UnknownNameError, "unknown task 'nothing'"),
+        ({"policies": ["random", "rbcs-f:beta=0.5"]}, InfeasibleError, "beta"),
+        ({"task": Task("nothing")}, UnknownNameError, "task"),
         ({"target_accuracy": 1.0}, ConfigurationError, "target accuracy is 1.0"),
     ],
 )
@@ -714,6 +632,19 @@ def test_the_command_for_people(tmp_path, monkeypatch):
         assert (text in result.stdout) == (text not in ("lowest, %", "sway, points"))  # a terminal has no room for all
     assert "training" in result.stderr
     assert "floor" in find_scenario("rbcs-f/table-1").compared  # our own policy takes part in the main job
+
+
+@pytest.mark.usefixtures("ran")
+def test_policies_add_up_and_a_task_takes_less_work_where_asked(tmp_path):
+    lists = ("--policies", "random,oort", "--policies", "rbcs-f:V=5,beta=0.1", "--policy", "e3cs")
+    less = (*lists, "--epochs", 1, "--samples", 20, "--rounds", 3, "--seeds", 0)
+    assert "--epochs, --samples, --coupling" in " ".join(
+        call("--task", "none", *less, "--out", tmp_path).stderr.split()
+    )
+    assert call("--task", "digits-logistic", *less, "--out", tmp_path).exit_code == 0
+    settings = read_json(tmp_path / "settings.json")
+    assert settings["policies"] == ["random", "oort", "rbcs-f:V=5,beta=0.1", "e3cs"]
+    assert (settings["task"]["epochs"], settings["task"]["samples_per_client"]) == (1, 20)
 
 
 # -------------------------------------------------------------------- with training
@@ -745,28 +676,22 @@ def test_the_main_job_in_miniature(trained):
     assert (folder / "report.html").stat().st_size > 10_000
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_the_finished_job_is_not_trained_again(trained, monkeypatch):
     folder, arguments, first = trained
 
-    def run(self, conditions=None):
-        raise AssertionError("trained")
-
-    monkeypatch.setattr(Trial, "run", run)
+    monkeypatch.delattr(Trial, "run")
     before = contents(folder)
     again = call(*arguments, "--out", folder)
     assert again.stdout == first.stdout
-    settings = ("settings.json", "report.html", "index.md")  # hold the command line, which is pytest's here
-    assert {name: content for name, content in contents(folder).items() if name not in settings} == {
-        name: content for name, content in before.items() if name not in settings
-    }
+    after, hold_the_command = contents(folder), {"settings.json", "report.html", "index.md"}  # it is pytest's here
+    assert after.keys() == before.keys()
+    assert {name for name in after if after[name] != before[name]} <= hold_the_command
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_devices_at_scale_in_miniature(tmp_path):
     """Without training, a policy that cannot run is named with the reason; none is dropped silently."""
     arguments = ("--scenario", "traces/devices", "--policies", "all", "--clients", 300)
-    result = call(*arguments, "--rounds", 12, "--seeds", "0-1", "--task", "none", "--out", tmp_path, "--json")
+    result = call(*arguments, "--rounds", 6, "--seeds", "1", "--task", "none", "--out", tmp_path, "--json")
     assert result.exit_code == 0, result.output
     compared = {row["policy"].partition(":")[0] for row in json.loads(result.stdout)}
     settings = read_json(tmp_path / "settings.json")
@@ -778,7 +703,7 @@ def test_devices_at_scale_in_miniature(tmp_path):
         assert f">{name}<" in page
         assert reason in html.unescape(page)
     assert settings["settings"] == {"round_interval_s": "1800", "num_clients": "300", "cohort_size": "6"}
-    available = read_table(tmp_path / "participation.parquet").filter(pl.col("seed") == 1).group_by("policy")
+    available = read_table(tmp_path / "participation.parquet").group_by("policy")
     assert len({tuple(table["available"]) for _, table in available}) == 1  # rounds start at fixed times
     rounds = read_table(tmp_path / "rounds.csv")
     assert rounds["accuracy"].is_nan().all()
