@@ -35,22 +35,21 @@ def test_a_target_is_met_up_to_its_limit_and_missed_beyond(key):
     assert replace(measured(key, 0.5), complete=False).verdict == MISSED
 
 
-def test_an_absolute_target_does_not_judge_the_ratio_to_a_peer():
-    beside = Row("decision", 50.0, "µs", "decision-40", peer=0.5, peer_name="a peer")
-    assert beside.ratio == 100.0
-    assert beside.verdict == MET
+@pytest.mark.parametrize(
+    ("row", "verdict"),
+    [
+        (Row("decision", 50.0, "µs", "decision-40", peer=0.5, peer_name="a peer"), MET),  # the ratio is not judged
+        (Row("Ray starts", 5.0, "s"), NO_TARGET),
+        (Row("Ray starts", None, "s", reason="no Ray"), "not measured: no Ray"),
+        (Row("H200", None, "s", "h200", reason="no device"), "not measured: no device"),
+        (Row("Oort", 36.0, "ms", "fedscale-oort", reason="no index"), "not measured: no index"),
+    ],
+)
+def test_what_has_no_target_is_not_judged_and_what_was_not_measured_says_why(row, verdict):
+    assert row.verdict == verdict
 
 
-def test_a_row_without_target_has_no_verdict():
-    assert Row("Ray starts", 5.0, "s").verdict == NO_TARGET
-    assert Row("Ray starts", None, "s", reason="no Ray").verdict == "not measured: no Ray"
-
-
-def test_what_was_not_measured_says_why():
-    absent = Row("H200", None, "s", "h200", reason="no CUDA device")
-    alone = Row("Oort", 36.0, "ms", "fedscale-oort", reason="FedScale not installed: no index")
-    assert absent.verdict == "not measured: no CUDA device"
-    assert alone.verdict == "not measured: FedScale not installed: no index"
+def test_a_row_has_a_figure_or_a_reason_and_a_target_that_is_there():
     with pytest.raises(ValueError, match="no figure to judge; expected a reason"):
         Row("Oort", 36.0, "ms", "fedscale-oort")
     with pytest.raises(ValueError, match="target of 'x' is 'fast'; expected one of decision-100, "):
@@ -58,14 +57,8 @@ def test_what_was_not_measured_says_why():
 
 
 def test_figures_are_short():
-    assert [figure(value) for value in (0.00123456, 0.5, 36.04, 999.4, 1240.0, 2e6)] == [
-        "0.00123",
-        "0.5",
-        "36",
-        "999",
-        "1,240",
-        "2,000,000",
-    ]
+    shown = {0.00123456: "0.00123", 0.5: "0.5", 36.04: "36", 999.4: "999", 1240.0: "1,240", 2e6: "2,000,000"}
+    assert {value: figure(value) for value in shown} == shown
     assert [share(ratio) for ratio in (0.0, 1 / 148, 0.0999, 0.1, 1.376)] == ["0", "1/148", "1/10", "0.1", "1.38"]
 
 
@@ -99,7 +92,10 @@ def test_a_report_is_saved_and_loaded(tmp_path):
 
 
 def test_a_target_that_no_row_measured_is_not_forgotten():
-    rows = all_rows({"growth": report("growth", measured("floor-cost", 0.5))}, {"scale": "it ended with 1: boom"})
+    earlier = {"growth": report("growth", measured("floor-cost", 0.5))}
+    killed = {row.target: row.verdict for row in all_rows(earlier, {"growth": "killed"})}
+    assert killed["floor-cost"] == "not measured: killed"  # rows of a failed benchmark do not count
+    rows = all_rows(earlier, {"scale": "it ended with 1: boom"})
     verdicts = {row.target: row.verdict for row in rows}
     assert sorted(verdicts) == sorted(TARGETS)
     issues = [TARGETS[key].issue for key in verdicts]
@@ -109,12 +105,6 @@ def test_a_target_that_no_row_measured_is_not_forgotten():
     assert verdicts["availability"] == "not measured: it ended with 1: boom"
     assert verdicts["h200"] == "not measured: accelerator was not run"
     assert count_of(rows) == {MET: 1, MISSED: 0, "not measured": len(TARGETS) - 1, NO_TARGET: 0}
-
-
-def test_rows_of_a_failed_benchmark_do_not_count():
-    earlier = {"growth": report("growth", measured("floor-cost", 0.5))}
-    verdicts = {row.target: row.verdict for row in all_rows(earlier, {"growth": "killed"})}
-    assert verdicts["floor-cost"] == "not measured: killed"
 
 
 def test_the_summary_is_written_from_the_reports(tmp_path):
@@ -130,7 +120,7 @@ def test_the_summary_is_written_from_the_reports(tmp_path):
     assert "1 met, 1 missed" in page
 
 
-def test_a_result_is_kept_only_of_today_this_machine_and_this_version(tmp_path):
+def test_a_result_is_kept_only_of_today_this_machine_and_this_version(tmp_path, capsys):
     save(report("scale", measured("availability", 0.5)), tmp_path)
     today = date(2026, 1, 31)
     assert stays("scale", tmp_path, today=today, here=HERE)
@@ -139,10 +129,7 @@ def test_a_result_is_kept_only_of_today_this_machine_and_this_version(tmp_path):
     assert not stays("scale", tmp_path, today=today, here={**HERE, "processor": "Q"})
     assert not stays("scale", tmp_path, today=today, here={**HERE, "fedroster": "0.2.0"})
     assert not stays("growth", tmp_path, today=today, here=HERE)
-
-
-def test_a_damaged_report_is_measured_again(tmp_path, capsys):
     (tmp_path / "scale.json").write_text('{"flower": "1.41"}')  # of another form
     (tmp_path / "growth.json").write_text("{")
-    assert not stays("scale", tmp_path, today=date(2026, 1, 31), here=HERE)
+    assert not stays("scale", tmp_path, today=today, here=HERE)
     assert "growth: " in capsys.readouterr().err
