@@ -58,11 +58,6 @@ def test_fetch_and_the_variable(tiny, tmp_path, monkeypatch):
     done("fetch", "tiny")  # all is there
 
 
-def test_fetch_into_the_cache(tiny, tmp_path):
-    done("fetch", "tiny")
-    assert (tmp_path / "cache" / "fedroster" / "data" / "tiny").is_dir()
-
-
 def test_fetch_that_fails_keeps_what_came(tiny, tmp_path):
     name = "t10k-labels-idx1-ubyte.gz"
     (tiny / name).unlink()
@@ -70,23 +65,3 @@ def test_fetch_that_fails_keeps_what_came(tiny, tmp_path):
     assert len(list((tmp_path / "data" / "tiny").iterdir())) == 3
     (tiny / name).write_bytes(MNIST.files[name])
     done("fetch", "tiny", "--data-dir", tmp_path / "data")
-
-
-def test_a_file_that_is_not_the_published_one_is_kept(tiny, tmp_path):
-    name = "train-labels-idx1-ubyte.gz"
-    folder = MNIST.write(tmp_path / "data" / "tiny")
-    (folder / name).write_bytes(b"mine")
-    fails(1, "remove it and fetch again", "fetch", "tiny", "--data-dir", tmp_path / "data")
-    assert (folder / name).read_bytes() == b"mine"
-
-
-def test_a_folder_that_is_a_file(tmp_path):
-    (tmp_path / "file").write_text("")
-    fails(2, "a file; expected a folder", "fetch", "mnist", "--data-dir", tmp_path / "file")
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_without_a_network_files_may_be_put_by_hand(tmp_path, monkeypatch):
-    monkeypatch.setitem(DATASETS, "tiny", MNIST.served_at("http://name.invalid/"))
-    result = fails(1, "train-images-idx3-ubyte.gz could not be downloaded", "fetch", "tiny", "--data-dir", tmp_path)
-    assert f"from another machine into {tmp_path / 'tiny'}, or name a folder" in " ".join(result.stderr.split())

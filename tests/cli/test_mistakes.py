@@ -21,8 +21,6 @@ MISTAKES = [
     (f"{TABLE1} --policies random", "No such option: --policies"),
     (f"{TABLE1} --policy rbcs", "unknown policy 'rbcs'. Did you mean 'rbcs-f'?"),
     (f"{TABLE1} --policy rbcs-f:betta=0.1", "unknown parameter of policy rbcs-f 'betta'. Did you mean 'beta'?"),
-    (f"{TABLE1} --policy rbcs-f:V=fast", "V is 'fast'; expected a number"),
-    (f"{TABLE1} --policy rbcs-f:beta=1.5", "beta is 1.5; expected a finite number >= 0 and <= 1"),
     (f"{TABLE1} --policy cocs", "policy cocs cannot run in rbcs-f/table-1: "),
     (f"{TABLE1} --policy my_package.Mine", "policy 'my_package.Mine' cannot be imported"),
     (f"{TABLE1} --set num_client=4", "'num_client'. Did you mean 'num_clients'?"),
@@ -35,7 +33,6 @@ MISTAKES = [
     ("compare --task mnist", "unknown task 'mnist'. Did you mean 'mnist-logistic'?"),
     (f"{TABLE1} --policy floor:beta=15%", "beta is '15%'; expected a number; 15% is 0.15"),
     (f"{TABLE1} --set availability=50", "availability is 50.0; expected a finite number >= 0 and <= 1 (50 % is 0.5)"),
-    ("plan rbcs-f/table-1 --every-client 5 --rounds-under 9s", "every_client is 5.0; expected a finite number"),
     ("plan rbcs-f/table-1 --every-client 5 --rounds-under 9s", "(5 % is 0.05)"),
     (f"{TABLE1} --policy rbcs-f(V=20)", "unknown policy 'rbcs-f(V=20)'. Did you mean 'rbcs-f:V=20'?"),
     ("compare --policies random floor", "several values of one option are separated by commas"),
@@ -48,6 +45,8 @@ MISTAKES = [
     ("compare --clients 10 --set num_clients=10", "--clients is 10 and --set num_clients=10; expected one"),
     ("compare --scenario cocs/mnist --policy floor", "selects for one server; this federation has 3"),
     ("compare --out FILE", "which is a file; expected a folder"),
+    ("compare --out FILE/deeper", "is a file; expected a folder"),
+    ("reproduce rbcs-f --seeds 0-1 --out FILE", "which is a file; expected a folder"),
     ("reproduce rbcsf", "unknown paper 'rbcsf'. Did you mean 'rbcs-f'?"),
     ("reproduce rbcs-f --figure 9", "unknown figure of rbcs-f '9'"),
     ("reproduce rbcs-f --figure 2 --figure alfa", "Did you mean 'alpha'?"),
@@ -107,6 +106,7 @@ def test_no_seed_is_counted_as_several_and_nothing_invisible_is_printed(monkeypa
     policy = "rbcs-f:V=0.85,beta=0.01,alpha=0.2"
     command = f"compare --policy {policy} --policy random --seeds 0 --rounds 3 --task none".split()
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fedroster.lab.compare.figures.figures_of", lambda *_: {})
     for columns in ("60", "200"):
         monkeypatch.setenv("COLUMNS", columns)
         result = CliRunner().invoke(cli.app, command)
