@@ -30,6 +30,7 @@ MISTAKES = [
     (f"{TABLE1} --rounds 0", "Invalid value for '--rounds'"),
     (f"{TABLE1} --workers 0", "Invalid value for '--workers'"),
     (f"{TABLE1} --engine spark", "engine is 'spark'; expected one of local, ray"),
+    (f"{TABLE1} --ray-address auto", "--ray-address is 'auto' and --engine 'local'; expected --engine ray with it"),
     ("compare --task mnist", "unknown task 'mnist'. Did you mean 'mnist-logistic'?"),
     (f"{TABLE1} --policy floor:beta=15%", "beta is '15%'; expected a number; 15% is 0.15"),
     (f"{TABLE1} --set availability=50", "availability is 50.0; expected a finite number >= 0 and <= 1 (50 % is 0.5)"),

@@ -37,14 +37,10 @@ def test_a_step_function_knows_nothing_before_its_first_step():
     np.testing.assert_array_equal(found, [np.nan, 0.5, 0.5, 0.7, 0.7])
 
 
-def test_curves_over_time_end_with_the_first_seed():
+def test_curves_over_time_end_with_the_first_seed_and_the_faster_run_has_the_larger_area():
     fast, slow = run_of([0.2, 0.4, 0.6], [1, 1, 1]), run_of([0.2, 0.4, 0.6], [2, 2, 2])
     curve = curve_per_second([fast, slow], points=11)
     assert (curve.x[0], curve.x[-1]) == (2.0, 3.0)
-
-
-def test_the_faster_of_two_equal_runs_has_the_larger_area():
-    fast, slow = run_of([0.2, 0.4, 0.6], [1, 1, 1]), run_of([0.2, 0.4, 0.6], [2, 2, 2])
     areas = area_under([[fast], [slow]])
     assert areas[0, 0] == pytest.approx((0 + 0.2 + 0.4) / 3, abs=0.01)
     assert areas[1, 0] == pytest.approx((0.2 * 1) / 3, abs=0.01)

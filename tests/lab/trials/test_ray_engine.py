@@ -317,18 +317,3 @@ def test_ray_is_not_imported_unless_asked_for():
     code = f"import sys, {modules}; print('ray' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--engine", "dask"], "engine is 'dask'; expected one of local, ray"),
-        (["--ray-address", "auto"], "--ray-address is 'auto' and --engine 'local'; expected --engine ray with it"),
-        (["--engine", "ray", "--ray-address", "127.0.0.1:1"], "there is no Ray at '127.0.0.1:1'"),
-    ],
-)
-def test_engines_that_are_not_there(options, message, monkeypatch):
-    monkeypatch.delenv("FEDROSTER_DEBUG", raising=False)
-    result = CliRunner().invoke(cli.app, ["simulate", "rbcs-f/table-1", "--rounds", "3", *options])
-    assert result.exit_code == 2
-    assert message in " ".join(result.stderr.split())

@@ -63,28 +63,15 @@ def test_an_accident_leaves_the_old_table(tmp_path, monkeypatch, suffix):
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_what_is_no_table(tmp_path, suffix):
-    path = tmp_path / f"table.{suffix}"
-    with pytest.raises(InvalidInputError, match=r"table\.\w+' is not a readable table"):
-        read_table(path)
-    path.write_bytes(b"")
-    with pytest.raises(InvalidInputError, match="not a readable table"):
-        read_table(path)
-    path.unlink()
-    path.mkdir()
-    with pytest.raises(InvalidInputError, match="not a readable table"):
-        read_table(path)
-
-
-def test_a_damaged_table(tmp_path):
-    path = tmp_path / "table.parquet"
+    path, folder = tmp_path / f"table.{suffix}", tmp_path / f"folder.{suffix}"
+    folder.mkdir()
     write_table(TABLE, path)
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(InvalidInputError, match="not a readable table"):
-        read_table(path)
-    path = tmp_path / "table.csv"
-    path.write_text("a,b\n1,2\n1,2,3,4\n")
-    with pytest.raises(InvalidInputError, match="not a readable table"):
-        read_table(path)
+    damaged = path.read_bytes()[:-20] if suffix == "parquet" else b"a,b\n1,2\n1,2,3,4\n"
+    for place, content in ((tmp_path / f"none.{suffix}", None), (folder, None), (path, b""), (path, damaged)):
+        if content is not None:
+            place.write_bytes(content)
+        with pytest.raises(InvalidInputError, match=rf"{place.name}' is not a readable table"):
+            read_table(place)
 
 
 def test_json_comes_back(tmp_path):
@@ -94,24 +81,16 @@ def test_json_comes_back(tmp_path):
     assert (tmp_path / "new" / "settings.json").read_text().endswith("}\n")
 
 
-@pytest.mark.parametrize("text", ["", "{", "{'a': 1}", "\x00", "[" * 100_000])
-def test_what_is_no_json(tmp_path, text):
+@pytest.mark.parametrize("content", [b"", b"{", b"{'a': 1}", b"\x00", b"[" * 100_000, b"\xff\xfe", b"[1, 2]", None])
+def test_what_is_no_json(tmp_path, content):
     path = tmp_path / "settings.json"
-    path.write_text(text)
-    with pytest.raises(InvalidInputError, match=r"settings.json' is not a readable JSON file"):
+    if content is not None:
+        path.write_bytes(content)
+    expected = (
+        "holds a list; expected an object" if content == b"[1, 2]" else "settings.json' is not a readable JSON file"
+    )
+    with pytest.raises(InvalidInputError, match=expected):
         read_json(path)
-
-
-def test_json_that_is_no_object(tmp_path):
-    path = tmp_path / "settings.json"
-    path.write_text("[1, 2]")
-    with pytest.raises(InvalidInputError, match="holds a list; expected an object"):
-        read_json(path)
-    path.write_bytes(b"\xff\xfe")
-    with pytest.raises(InvalidInputError, match="not a readable JSON"):
-        read_json(path)
-    with pytest.raises(InvalidInputError, match="not a readable JSON"):
-        read_json(tmp_path / "missing.json")
 
 
 def test_the_machine_is_described():

@@ -138,20 +138,20 @@ def test_a_run_without_training_does_not_begin_when_the_time_is_up():
 POLLING = dataclasses.replace(DEVICES, policy="power-of-choice:variant=pow-d", task=TASK)
 
 
+@pytest.fixture(scope="module")
+def whole():
+    """A run that nothing stops."""
+    return FLAT.run()
+
+
 @pytest.mark.parametrize("trial", [FLAT, EDGES, POLLING], ids=["flat", "edges", "polling"])
 def test_a_run_in_pieces_equals_one_in_one_piece(tmp_path, trial):
-    whole = trial.run()
-    path = tmp_path / "trial.npz"
-    played = []
-    pieces = 0
-    while True:
-        result = trial.run(Conditions(checkpoint=path, stop_at=0.0, played=played.append))
+    path, pieces = tmp_path / "trial.npz", 1
+    while (result := trial.run(Conditions(checkpoint=path, stop_at=0.0))) is None:
         pieces += 1
-        if result is not None:
-            break
         assert path.exists()
     assert pieces == 8  # one round each, as the time is always up
-    assert_same_run(result, whole)
+    assert_same_run(result, trial.run())
     assert (result.decision_s > 0.0).all()
 
 
@@ -173,9 +173,9 @@ def test_losses_are_measured_for_policies_that_want_them(monkeypatch, policy, me
     assert run.num_rounds == 3
 
 
-def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path, monkeypatch):
+def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path, monkeypatch, whole):
     monkeypatch.setattr(trials, "_CHECKPOINT_EVERY_S", -1.0)
-    whole, path = FLAT.run(), tmp_path / "trial.npz"
+    path = tmp_path / "trial.npz"
 
     class Killed(Exception):
         pass
@@ -196,21 +196,16 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path, monkeypatch):
     assert sum(counted) == 8
 
 
-@pytest.mark.parametrize("content", [b"", b"no checkpoint"])
-def test_a_damaged_checkpoint_is_not_used(tmp_path, content):
+def test_a_checkpoint_that_is_damaged_or_of_another_run_is_not_used(tmp_path, whole):
     path = tmp_path / "trial.npz"
-    path.write_bytes(content)
-    assert_same_run(FLAT.run(Conditions(checkpoint=path)), FLAT.run())
-
-
-def test_a_checkpoint_of_another_run_is_not_used(tmp_path):
-    path = tmp_path / "trial.npz"
-    assert FLAT.run(Conditions(checkpoint=path, stop_at=0.0)) is None
+    path.write_bytes(b"no checkpoint")
+    assert_same_run(FLAT.run(Conditions(checkpoint=path)), whole)
     other = dataclasses.replace(FLAT, task=Task("digits", "labels:3", samples_per_client=20))
-    assert_same_run(other.run(Conditions(checkpoint=path)), other.run())
+    assert other.run(Conditions(checkpoint=path, stop_at=0.0)) is None
+    assert_same_run(FLAT.run(Conditions(checkpoint=path)), whole)
 
 
-def test_a_checkpoint_that_goes_while_it_is_looked_for(tmp_path, monkeypatch):
+def test_a_checkpoint_that_goes_while_it_is_looked_for(tmp_path, monkeypatch, whole):
     """Another process that runs the same trial has finished it, and taken its checkpoint away."""
     path = tmp_path / "trial.npz"
     assert FLAT.run(Conditions(checkpoint=path, stop_at=0.0)) is None
@@ -221,7 +216,7 @@ def test_a_checkpoint_that_goes_while_it_is_looked_for(tmp_path, monkeypatch):
         return load(file, **options)
 
     monkeypatch.setattr(federated, "load_arrays", gone)
-    assert_same_run(FLAT.run(Conditions(checkpoint=path)), FLAT.run())
+    assert_same_run(FLAT.run(Conditions(checkpoint=path)), whole)
 
 
 def test_trials_that_stop_leave_checkpoints_and_go_on(tmp_path):
