@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from fedroster.core.errors import ConfigurationError, UnknownNameError
+from fedroster.core.errors import ConfigurationError
 from fedroster.core.sources import code
 from fedroster.lab.papers.rbcs_f import figures as rbcs_f
 from fedroster.lab.trials.store import read_json, read_table
@@ -56,7 +56,7 @@ def test_a_figure_is_the_mean_over_its_seeds(tmp_path):
 
 
 def test_every_figure_has_a_title_and_every_claim_a_name_of_its_own(tmp_path):
-    made = run(tmp_path, figures=[], **TABLES)
+    made = run(tmp_path, figures=[], rounds=10, **TABLES)
     names = [verdict.claim.name for verdict in made]
     assert len(names) == len(set(names)) == read_table(tmp_path / "claims.csv").height
     assert len(names) >= 12
@@ -64,22 +64,13 @@ def test_every_figure_has_a_title_and_every_claim_a_name_of_its_own(tmp_path):
         assert recipe.title
         assert (tmp_path / f"figure-{name}.csv").exists()
     settings = read_json(tmp_path / "settings.json")
-    assert settings["rounds"] == "80 or 20"
+    assert settings["rounds"] == "40 or 10"
     assert settings["code"] == code()
 
 
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        ({"figures": ["2", "22"]}, UnknownNameError, "unknown figure of rbcs-f '22'"),
-        ({"seeds": [1, 1]}, ConfigurationError, "at least two different"),
-        ({"seeds": []}, ConfigurationError, "at least two different"),
-        ({"rounds": 9}, ConfigurationError, "rounds is 9"),
-        ({"rounds": True}, ConfigurationError, "rounds is True"),
-    ],
-)
-def test_wrong_usage_writes_nothing(tmp_path, changes, error, message):
-    with pytest.raises(error, match=message):
+@pytest.mark.parametrize("changes", [{"seeds": [1, 1]}, {"seeds": []}, {"rounds": 9}, {"rounds": True}], ids=str)
+def test_wrong_usage_writes_nothing(tmp_path, changes):
+    with pytest.raises(ConfigurationError, match="|".join(changes)):
         run(tmp_path / "new", **changes)
     assert list(tmp_path.iterdir()) == []
 

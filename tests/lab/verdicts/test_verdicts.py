@@ -91,7 +91,7 @@ def test_what_is_below_the_smallest_effect_that_matters(lead, word, why):
 def test_a_claim_that_is_shown_is_never_contradicted():
     """The rule of before called 6,000 of 6,000 such claims contradicted: half a point, 40 seeds."""
     rng = np.random.default_rng(2)
-    words = [word(accuracy_gap(0.01 * rng.normal(0.5, 0.4, 40), np.zeros(40))) for _ in range(60)]
+    words = [word(accuracy_gap(0.01 * rng.normal(0.5, 0.4, 40), np.zeros(40))) for _ in range(30)]
     assert set(words) <= {"holds, but small", "holds"}
 
 
@@ -107,18 +107,13 @@ def panels_of(leads, seeds=40):
 
 def test_one_panel_does_not_contradict_a_general_sentence():
     for leads, expected in (
-        ((2.0, 2.0, 2.0), "holds"),
-        ((2.0, 2.0, -2.0), "undecided"),
-        ((-2.0, -2.0, -2.0), "contradicted"),
-        ((-2.0,), "undecided"),
+        ((2.0, 2.0, 2.0), ("holds", "")),
+        ((2.0, 2.0, -2.0), ("undecided", "the opposite is shown in 1 of 3 panels: panel 2")),
+        ((-2.0, -2.0), ("contradicted", "the opposite is shown: in each of 2 panels")),
+        ((-2.0,), ("undecided", "the opposite is shown in 1 of 1 panels: panel 0")),
     ):
         (verdict,) = judge(panels_of(leads))
-        assert verdict.word == expected, leads
-    assert verdict.why == "the opposite is shown in 1 of 1 panels: panel 0"
-    (verdict,) = judge(panels_of((2.0, 2.0, -2.0)))
-    assert verdict.why == "the opposite is shown in 1 of 3 panels: panel 2"
-    (verdict,) = judge(panels_of((-2.0, -2.0)))
-    assert verdict.why == "the opposite is shown: in each of 2 panels"
+        assert (verdict.word, verdict.why) == expected, leads
 
 
 def test_the_smallest_effects_of_interest():
@@ -252,7 +247,7 @@ def test_the_correction_by_hand():
     assert corrected([[0.04, 0.01]])[0].p == (0.04, 0.04)
     # The rest of a family counts as not yet decided.
     assert corrected([[0.001]], family=40)[0] == Chain((0.04,), 40)
-    assert corrected([]) == []
+    assert corrected([]) == judge([]) == []
 
 
 def test_the_levels_of_intervals_are_those_of_the_steps():
@@ -264,7 +259,7 @@ def test_the_levels_of_intervals_are_those_of_the_steps():
 
 def test_no_undecided_claim_stands_beside_an_interval_without_zero():
     rng = np.random.default_rng(11)
-    for _ in range(40):
+    for _ in range(20):
         family = [claim(str(i), rng.normal(rng.uniform(-1, 1), 1.0, int(rng.integers(3, 20)))) for i in range(6)]
         for verdict in judge(family):
             assert (verdict.word == "undecided") == (verdict.effect.low <= 0.0 <= verdict.effect.high)
@@ -320,10 +315,6 @@ def test_at_most_one_page_in_twenty_has_a_wrong_verdict(is_true):
 
 
 # -------------------------------------------------------------------- how claims are put
-
-
-def test_no_claims_no_verdicts():
-    assert judge([]) == []
 
 
 @pytest.mark.parametrize("parts", [[], [np.ones(2), Promise((0, 0))]])
