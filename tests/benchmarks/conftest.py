@@ -1,7 +1,5 @@
 """Where the benchmarks are found: they are not part of the package."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the guide's page says of each method is what the registered runs say."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """What each part of FLOOR brings: every variant differs from FLOOR where it should."""
 
-from __future__ import annotations
-
 import numpy as np
 from benchmarks.floor import VARIANTS, NoPooling, NoPrices, table
 

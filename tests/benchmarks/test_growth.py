@@ -1,7 +1,5 @@
 """How costs grow: the fit, the groups of the picture, the rows, and a small climb."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """What each part of partial pooling brings: a line for every variant, and no two the same policy."""
 
-from __future__ import annotations
-
 from benchmarks.partial_pooling import NETWORKS, VARIANTS, table
 
 from fedroster.catalogue import make_policy

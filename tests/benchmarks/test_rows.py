@@ -1,7 +1,5 @@
 """Rows, verdicts, reports and the table of all targets."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The verdicts of "Models sooner" are those of its rows, and its page says no more than they do."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from pathlib import Path

@@ -1,15 +1,12 @@
 """``fedroster choose`` recommends what the guide says, and what it prints runs."""
 
-from __future__ import annotations
-
 import itertools
 from typing import get_args
 
 import pytest
-from typer.testing import CliRunner
 
+from commands import call
 from fedroster import make_policy, make_scenario
-from fedroster.cli import app
 from fedroster.cli.choose import End, Keep
 
 ANSWERS = [*itertools.product(get_args(Keep), get_args(End))]
@@ -17,8 +14,7 @@ ANSWERS = [*itertools.product(get_args(Keep), get_args(End))]
 
 def chosen(*arguments: str, code: int = 0) -> tuple[str, str]:
     """What is printed, and what is said beside it."""
-    result = CliRunner().invoke(app, ["choose", "--clients", "40", "--places", "8", *arguments])
-    assert result.exit_code == code
+    result = call("choose", "--clients", 40, "--places", 8, *arguments, code=code)
     return result.stdout, " ".join(result.stderr.split())
 
 

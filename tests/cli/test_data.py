@@ -1,12 +1,9 @@
 """``fedroster data``: what scripts rely on, exit codes, and that nothing is overwritten."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from fedroster import cli
+from commands import call, fails
 from fedroster.lab.data.load import DATASETS
 from published import serving, tiny_mnist
 
@@ -31,37 +28,19 @@ def tiny(monkeypatch, tmp_path):
         yield site
 
 
-def call(*arguments):
-    return CliRunner().invoke(cli.app, ["data", *(str(argument) for argument in arguments)])
-
-
-def done(*arguments):
-    result = call(*arguments)
-    assert result.exit_code == 0, result.output
-    return result
-
-
-def fails(code, message, *arguments):
-    result = call(*arguments)
-    assert result.exit_code == code, result.output
-    assert message in " ".join(result.stderr.replace("│", " ").split()), result.stderr
-    assert "Traceback" not in result.stderr
-    return result
-
-
 def test_fetch_and_the_variable(tiny, tmp_path, monkeypatch):
-    result = done("fetch", "tiny", "--data-dir", tmp_path / "data")
+    result = call("data", "fetch", "tiny", "--data-dir", tmp_path / "data")
     assert result.stdout == ""
     assert "is the published data set" in result.stderr
     assert sorted(path.name for path in (tmp_path / "data" / "tiny").iterdir()) == sorted(MNIST.files)
     monkeypatch.setenv("FEDROSTER_DATA", str(tmp_path / "data"))
-    done("fetch", "tiny")  # all is there
+    call("data", "fetch", "tiny")  # all is there
 
 
 def test_fetch_that_fails_keeps_what_came(tiny, tmp_path):
     name = "t10k-labels-idx1-ubyte.gz"
     (tiny / name).unlink()
-    fails(1, f"{name} could not be downloaded: http", "fetch", "tiny", "--data-dir", tmp_path / "data")
+    fails(1, f"{name} could not be downloaded: http", "data", "fetch", "tiny", "--data-dir", tmp_path / "data")
     assert len(list((tmp_path / "data" / "tiny").iterdir())) == 3
     (tiny / name).write_bytes(MNIST.files[name])
-    done("fetch", "tiny", "--data-dir", tmp_path / "data")
+    call("data", "fetch", "tiny", "--data-dir", tmp_path / "data")

@@ -1,7 +1,5 @@
 """Each leaf of the guide, played in three small worlds against every other leaf, by what its reader has asked for."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

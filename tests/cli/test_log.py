@@ -6,18 +6,16 @@ import math
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
+from commands import call
 from federations import LETTERS_LIST, POLICY, answered, play
-from fedroster import RBCSF, Floor, Group, Oort, Record, Rules, Selector, Uniform, cli
+from fedroster import RBCSF, Floor, Group, Oort, Record, Rules, Selector, Uniform
 from fedroster.policies import Dirichlet
 from fedroster.record import Log
 
 
 def run(*arguments, code=0):
-    result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output
-    return result.output
+    return call(*arguments, code=code).output
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """What a command loads, and what is said while kernels are compiled."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

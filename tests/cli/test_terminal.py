@@ -1,7 +1,5 @@
 """What a person sees on a narrow terminal: every policy, every column, nothing cut."""
 
-from __future__ import annotations
-
 import io
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Training with an update memory and with steps of the server, in rounds and in free places."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -78,20 +76,6 @@ def test_rounds_with_memory_by_hand(share):
     assert refused
     assert dropped
     assert not set(rows) & set(bad)
-
-
-def test_a_diverged_update_never_enters_the_table():
-    for last in play(trainer=Pulling(range(0, 40, 2)), memory=MEMORY):
-        rows = last.aggregation["memory-0.rows"]
-        assert np.isfinite(rows).all()
-        assert not rows[::2].any()
-    assert rows[1::2].any()
-
-
-def test_without_a_share_it_is_federated_averaging():
-    plain = [last.parameters["w"] for last in play()]
-    found = [last.parameters["w"] for last in play(memory=UpdateMemory(share=0.0))]
-    np.testing.assert_allclose(found, plain, atol=1e-5)
 
 
 def test_memory_does_not_change_decisions():

@@ -1,7 +1,5 @@
 """Intervals and tests, against SciPy and by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -150,9 +148,6 @@ def test_an_interval_holds_the_effects_that_are_not_rejected():
         assert one_sided_p(sign * (x - end)) == pytest.approx(0.01, rel=1e-6)
     assert effect_interval(x[:3], 0.01, 0.01).low == -math.inf  # three seeds never say less than 1/8
     assert effect_interval([5.0] * 10, 0.01, 0.01) == Interval(5.0, 5.0, 5.0)
-
-
-# -------------------------------------------------------------------- how many seeds
 
 
 @pytest.mark.parametrize(("shift", "level"), [(1.5, 0.05 / 22), (0.8, 0.01), (3.2, 0.05 / 22)])

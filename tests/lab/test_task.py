@@ -1,7 +1,5 @@
 """What is trained: partitions by their text, and trainers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -55,12 +53,6 @@ def test_two_labels_a_client():
 def test_iid_clients_are_alike_and_dirichlet_ones_are_not():
     spread = {text: divided(text)[1].std(axis=0).mean() for text in ("iid", "dirichlet:0.1")}
     assert spread["iid"] < 2.5 < 5.0 < spread["dirichlet:0.1"]
-
-
-def test_clients_share_samples_when_the_data_set_is_small():
-    rows, _ = divided("iid", num_clients=40, samples=100)
-    assert rows.shape == (40, 100)
-    assert all(np.unique(row).size == 100 for row in rows)
 
 
 def test_clients_share_samples_when_one_label_is_scarce():

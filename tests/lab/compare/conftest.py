@@ -1,7 +1,5 @@
 """Pictures take longer than all the rest: they are drawn where a test asks for them."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 
 import pytest

@@ -1,7 +1,5 @@
 """What a comparison found, as an object: frames, figures, pages; policies of one's own classes."""
 
-from __future__ import annotations
-
 import re
 import sys
 from dataclasses import dataclass
@@ -104,9 +102,6 @@ def test_the_extra_that_is_missing_is_named(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(MissingDependencyError, match=r"polars.*'\.\[study\]'"):
         fedroster.compare  # noqa: B018
-
-
-# -------------------------------------------------------------------- policies as text
 
 
 @pytest.mark.parametrize(

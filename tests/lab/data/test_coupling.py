@@ -1,7 +1,5 @@
 """Data whose labels go with the clients' speed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Data sets by name: found, checked, read and downloaded, tiny ones and, where they are at hand, the real files."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import re
@@ -52,9 +50,6 @@ def same(dataset, published):
         np.testing.assert_array_equal(found_x, (images / 255.0).astype(np.float32))
         np.testing.assert_array_equal(found_y, labels)
     assert dataset.num_classes == 10
-
-
-# ----------------------------------------------------------------- where it lies
 
 
 def test_the_argument_goes_before_the_variable_and_that_before_the_cache(monkeypatch, tmp_path):
@@ -130,9 +125,6 @@ def test_samples(tmp_path, name, published):
     same(load_dataset(name, folder=tmp_path), published)
 
 
-# ----------------------------------------------------------------- what is in a file
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -159,9 +151,6 @@ def test_a_file_that_is_much_too_large_is_not_read(tmp_path):
         file.truncate(2**40)  # sparse: it takes no disk
     with pytest.raises(DataFileError, match="published"):
         load_dataset("tiny-cifar", folder=tmp_path)
-
-
-# ----------------------------------------------------------------- downloads
 
 
 def test_fetch_files(tmp_path, monkeypatch):
@@ -258,9 +247,6 @@ def test_without_pooch(tmp_path, monkeypatch):
     fetch_dataset("tiny", folder=tmp_path / "there")  # it is there: nothing to download
     with pytest.raises(MissingDependencyError, match=r"\.\[train\]"):
         fetch_dataset("tiny", folder=tmp_path / "new")
-
-
-# ----------------------------------------------------------------- real files
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -62,9 +60,7 @@ def test_samples_of_a_class_are_equally_likely():
     assert ((times - 50.0) ** 2 / 50.0).sum() < 1400 + 4 * np.sqrt(2 * 1400)
 
 
-def test_seeds():
-    np.testing.assert_array_equal(partition(seed=3), partition(seed=3))
-    assert (partition(seed=3) != partition(seed=4)).any()
+def test_fewer_clients_are_the_first_ones():
     np.testing.assert_array_equal(partition(seed=3, num_clients=5), partition(seed=3)[:5])
 
 
@@ -119,9 +115,6 @@ def test_proportions_sum_to_one():
 def test_bad_input(changes, message):
     with pytest.raises(ConfigurationError, match=message):
         partition(**changes)
-
-
-# ----------------------------------------------------------------- a few labels each
 
 
 def by_labels(*, seed=0, labels=LABELS, **changes):
@@ -181,12 +174,12 @@ def test_samples_of_a_label_are_equally_likely(num_clients, spread):
     assert 0.4 * spread < times.var() / 50.0 < 1.6 * spread
 
 
-@pytest.mark.parametrize("make", [by_labels, lambda **changes: alike(**changes)])
+@pytest.mark.parametrize("make", [by_labels, lambda **changes: alike(**changes), partition])
 @pytest.mark.parametrize("num_clients", [20, 60])
 def test_other_seeds_other_partitions(make, num_clients):
     one, same, other = (make(seed=seed, num_clients=num_clients) for seed in (3, 3, 4))
     np.testing.assert_array_equal(one, same)
-    assert (one != other).mean() > 0.9
+    assert (one != other).mean() > (0.5 if make is partition else 0.9)
 
 
 @pytest.mark.parametrize(
@@ -204,9 +197,6 @@ def test_other_seeds_other_partitions(make, num_clients):
 def test_labels_that_cannot_be_given(changes, message):
     with pytest.raises(ConfigurationError, match=message):
         by_labels(**changes)
-
-
-# ----------------------------------------------------------------- alike
 
 
 def alike(*, seed=0, labels=LABELS, **changes):

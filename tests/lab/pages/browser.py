@@ -1,7 +1,5 @@
 """Headless Chromium, driven through its own pipe (the Chrome DevTools Protocol)."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The page of a log shows what the log says, and follows it without reading it again."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import threading
@@ -10,10 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
+from commands import call
 from fedroster import Floor, Record, Rules, Selector
-from fedroster.cli import app
 from fedroster.core.errors import LogFileError
 from fedroster.folder import chain
 from fedroster.folder.lines import UndoneLine
@@ -91,7 +88,7 @@ def test_the_time_of_a_round_is_told_alike_everywhere(
         told = f"{datetime.fromtimestamp(int(decided.at_s), UTC):%Y-%m-%d %H:%M:%SZ}"
         assert decided.at == told
         assert told in page_of(View(Log(tmp_path)), tmp_path)
-        assert told in CliRunner().invoke(app, ["log", "show", str(tmp_path)]).output
+        assert told in call("log", "show", tmp_path).output
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -160,10 +157,9 @@ def test_a_line_that_is_changed_after_it_was_read_is_found(tmp_path: Path) -> No
 def test_the_command_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     played(tmp_path / "log", 3)
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(app, ["log", "page", "log"])
-    assert result.exit_code == 0
+    call("log", "page", "log")
     assert "3 rounds" in Path("log.html").read_text(encoding="utf-8")
-    assert CliRunner().invoke(app, ["log", "page", "nowhere"]).exit_code == 1
+    call("log", "page", "nowhere", code=1)
 
 
 def test_it_follows_a_running_federation_and_waits_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,5 @@
 """The page of a log in a real browser: it follows, and fits a phone.  Where there is no Chromium it is not tested."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path

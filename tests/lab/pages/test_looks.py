@@ -1,7 +1,5 @@
 """One colour and one line for each policy, whatever else is in the figure."""
 
-from __future__ import annotations
-
 import re
 from itertools import combinations
 

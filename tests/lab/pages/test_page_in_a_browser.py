@@ -1,7 +1,5 @@
 """The charts of a page in a real browser: pictures come alive, fit a phone, and show what a reader chooses."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

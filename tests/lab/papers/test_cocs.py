@@ -1,7 +1,5 @@
 """What is measured on COCS without training: claims with planted truth, and the regrets."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

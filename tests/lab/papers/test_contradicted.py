@@ -1,7 +1,5 @@
 """What the documentation says of contradicted claims is what the reproductions' claims say."""
 
-from __future__ import annotations
-
 import csv
 import importlib.util
 import shutil

@@ -1,7 +1,5 @@
 """FLOOR's page."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What is measured on partial pooling: claims with planted truth, and a small run of every kind of figure."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest

@@ -1,7 +1,5 @@
 """The published pages: small, complete, and made by commands that there are."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 import json

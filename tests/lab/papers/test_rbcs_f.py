@@ -1,7 +1,5 @@
 """Huang et al. 2021: claims on simulations, with planted truth."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 

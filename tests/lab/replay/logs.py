@@ -1,7 +1,5 @@
 """Logs of simulated federations."""
 
-from __future__ import annotations
-
 import tempfile
 
 import numpy as np

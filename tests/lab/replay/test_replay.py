@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from benchmarks.replay import federation
 from rich.console import Console
-from typer.testing import CliRunner
 
 import fedroster.lab.replay
+from commands import call
 from fedroster import EdgeSelector, Floor, PartialPooling, Record, RoundRobin, Selector, Uniform
 from fedroster.catalogue import make_policy
-from fedroster.cli import app, terminal
+from fedroster.cli import terminal
 from fedroster.core.problem import Selection, Status
 from fedroster.core.protocols import Stateless
 from fedroster.errors import InvalidInputError
@@ -298,13 +298,9 @@ def test_dry_run_of_rules():
 
 
 def test_the_command_prints_one_array(tmp_path, monkeypatch):
-    def call(text):
-        result = CliRunner().invoke(app, [*text.split(), str(tmp_path / "log")])
-        assert result.exit_code == 0, result.output
-        return result.stdout
-
-    call("simulate rbcs-f/table-1 --set num_clients=12 --set cohort_size=4 --policy random --rounds 20 --record")
-    rows = json.loads(call("replay --policy round-robin --json"))
+    log, small = tmp_path / "log", ("--set", "num_clients=12", "--set", "cohort_size=4")
+    call("simulate", "rbcs-f/table-1", *small, "--policy", "random", "--rounds", 20, "--record", log)
+    rows = json.loads(call("replay", log, "--policy", "round-robin", "--json").stdout)
     keys = {"policy", "kind", "measure", "estimate", "low", "high", "rounds", "refused", "lacks"}
     assert all(row.keys() == keys for row in rows)
     assert {row["rounds"] for row in rows} == {20}
@@ -312,7 +308,7 @@ def test_the_command_prints_one_array(tmp_path, monkeypatch):
     wide = Estimate(**rows[3] | {"policy": "x" * 40, "estimate": 1234.5})
     monkeypatch.setattr(fedroster.lab.replay, "replay", lambda *_: [wide])
     monkeypatch.setattr(terminal, "out", lambda: Console(width=80, file=table))
-    call("replay --policy round-robin")
+    call("replay", log, "--policy", "round-robin")
     for shown in (f"{wide.estimate:.4g}", f"{wide.low:.4g} to {wide.high:.4g}"):
         assert shown in table.getvalue()
     assert all(len(line) <= 80 for line in table.getvalue().splitlines())

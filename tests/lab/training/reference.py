@@ -1,7 +1,5 @@
 """Local training written down plainly: one client after the other, one batch after the other, autograd as usual."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """What threads share in torch: its generator, and what it patches while it records."""
 
-from __future__ import annotations
-
 import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, get_ident

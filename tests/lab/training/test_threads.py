@@ -1,7 +1,5 @@
 """Clients on threads, and torch's number of threads."""
 
-from __future__ import annotations
-
 import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Thread, current_thread

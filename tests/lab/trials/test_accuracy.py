@@ -1,7 +1,5 @@
 """What is read off runs with training."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What is measured on a run."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

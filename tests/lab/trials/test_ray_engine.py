@@ -1,13 +1,10 @@
 """Trials on Ray: a real cluster of two nodes, workers that are killed, and what comes back."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -112,9 +109,6 @@ def assert_same_trials(one, other):
             np.testing.assert_array_equal(ours[array], theirs[array], err_msg=array)
 
 
-# -------------------------------------------------------------------- from the command line, before the tests connect
-
-
 def command(*arguments):
     done = CliRunner().invoke(cli.app, arguments, catch_exceptions=False)
     assert done.exit_code == 0, done.stderr
@@ -135,9 +129,6 @@ def test_a_ray_of_its_own_ends_with_the_study(cluster):
     """The cluster is another one, which goes on."""
     asked = ["simulate", "rbcs-f/table-1", "--policy", "random", "--rounds", "20", "--seeds", "0-2", "--json"]
     assert command(*asked, "--engine", "ray", "--workers", "1") == command(*asked)
-
-
-# -------------------------------------------------------------------- the same results
 
 
 def test_trials_on_a_cluster_are_those_of_this_process_bit_by_bit(engine, tmp_path):
@@ -206,9 +197,6 @@ def test_what_is_there_already_needs_no_ray(tmp_path):
         assert_same_run(one, other)
 
 
-# -------------------------------------------------------------------- workers that are killed
-
-
 def test_a_worker_killed_in_the_middle_loses_nothing(engine, tmp_path, caplog):
     trials = [deadly(tmp_path / "marks", seed, **({"parts": 2, "deaths": 1} if seed == 1 else {})) for seed in range(4)]
     with caplog.at_level(logging.WARNING, "fedroster"):
@@ -250,9 +238,6 @@ class Slow(Trial):
     def run(self, conditions=ALONE):
         time.sleep(1.0)
         return Run.unplayed(1, 1)
-
-
-# -------------------------------------------------------------------- errors
 
 
 def test_an_error_on_a_node_is_the_error_here(engine):
@@ -310,10 +295,3 @@ def test_without_ray(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingDependencyError, match=r"\.\[ray\]"):
         gather(SMALL[:1], engine=RayEngine())
-
-
-def test_ray_is_not_imported_unless_asked_for():
-    modules = "fedroster.cli, fedroster.lab.compare.run, fedroster.lab.trials.ray_engine"
-    code = f"import sys, {modules}; print('ray' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"

@@ -1,7 +1,5 @@
 """Trials: in parallel, kept, resumed."""
 
-from __future__ import annotations
-
 import dataclasses
 import fcntl
 import os
@@ -41,9 +39,6 @@ def ran(monkeypatch):
 
     monkeypatch.setattr(Trial, "run", noted)
     return seen
-
-
-# -------------------------------------------------------------------- names of files
 
 
 def test_digests_tell_trials_apart():
@@ -91,9 +86,6 @@ def test_digests_change_with_the_files_that_a_scenario_reads(tmp_path):
     assert key(trial(path)) not in (first, absent)
     path.write_bytes(b"one")
     assert key(trial(path)) == first
-
-
-# -------------------------------------------------------------------- many trials
 
 
 def test_processes_give_the_same_as_no_processes(monkeypatch, tmp_path):
@@ -220,9 +212,6 @@ def test_progress_counts_rounds_and_what_was_there(tmp_path, monkeypatch, worker
     assert seen[0] == 20
     assert seen[-1] == 80
     assert seen == sorted(seen)
-
-
-# -------------------------------------------------------------------- engines
 
 
 class Spy:

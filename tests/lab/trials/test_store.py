@@ -1,7 +1,5 @@
 """Tables and settings on disk."""
 
-from __future__ import annotations
-
 import errno
 import io
 import math

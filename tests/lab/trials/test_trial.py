@@ -1,7 +1,5 @@
 """A trial: checked, timed, stopped, killed and resumed."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from types import SimpleNamespace
@@ -11,9 +9,8 @@ import pytest
 
 from fedroster import simulation
 from fedroster.catalogue import make_policy, make_scenario
-from fedroster.core.errors import ConfigurationError, InfeasibleError, PausedError, UnknownNameError
+from fedroster.core.errors import ConfigurationError, InfeasibleError, UnknownNameError
 from fedroster.lab import federated
-from fedroster.lab.compare.run import compare
 from fedroster.lab.task import Task
 from fedroster.lab.training.cohort import CohortTrainer
 from fedroster.lab.trials import trial as trials
@@ -132,9 +129,6 @@ def test_a_run_without_training_does_not_begin_when_the_time_is_up():
     assert PLAIN.run(Conditions(stop_at=time.time() + 600.0)) is not None
 
 
-# -------------------------------------------------------------------- stopped and resumed
-
-
 POLLING = dataclasses.replace(DEVICES, policy="power-of-choice:variant=pow-d", task=TASK)
 
 
@@ -227,12 +221,6 @@ def test_trials_that_stop_leave_checkpoints_and_go_on(tmp_path):
     for trial, result in zip(asked, gather(asked, **options), strict=True):
         assert_same_run(result, trial.run())
     assert not any(path.name.endswith(".checkpoint.npz") for path in tmp_path.iterdir())
-
-
-def test_a_comparison_says_that_the_time_is_up(tmp_path):
-    with pytest.raises(PausedError, match="0 of 1 runs in rbcs-f/table-1 are done"):
-        compare(["random"], rounds=3, seeds=1, task=TASK, folder=tmp_path, conditions=Conditions(stop_at=0.0))
-    assert not (tmp_path / "report.html").exists()
 
 
 def test_an_error_says_in_which_run(monkeypatch):

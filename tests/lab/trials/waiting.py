@@ -1,7 +1,5 @@
 """A study whose trials take for ever, and what its processes do; as a program, it plays two of them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

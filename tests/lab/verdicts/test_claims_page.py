@@ -1,7 +1,5 @@
 """The page of a reproduction begins with what was found, computed from the verdicts."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Papers are found through their entry points, those of other packages too."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

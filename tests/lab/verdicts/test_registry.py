@@ -1,7 +1,5 @@
 """What is registered is what is tested, and a run cannot be older than its registry."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

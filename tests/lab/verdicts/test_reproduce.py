@@ -1,7 +1,5 @@
 """Figures of a paper: files, claims with planted truth, and the same result every time."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

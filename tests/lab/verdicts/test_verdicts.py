@@ -1,7 +1,5 @@
 """Verdicts by hand, with planted truths, and the share of whole pages with a wrong one."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -40,9 +38,6 @@ def word(*parts, **options):
 
 def normal(mean, spread=0.3, seeds=10, seed=0):
     return np.random.default_rng(seed).normal(mean, spread, seeds)
-
-
-# -------------------------------------------------------------------- four words
 
 
 def test_planted_truths_and_falsehoods():
@@ -166,9 +161,6 @@ def test_the_same_data_give_equal_verdicts():
     assert sooner.claim.parts[0].advantage == (None, 1.0, -np.inf)
 
 
-# -------------------------------------------------------------------- promises
-
-
 def test_a_promise_is_kept_or_broken():
     kept, broken = np.zeros((20, 50), bool), np.zeros((20, 50), bool)
     broken[3, 7] = broken[3, 8] = broken[9, 49] = True
@@ -207,9 +199,6 @@ def test_a_promise_costs_other_claims_nothing():
     assert judge([one])[0] == judge([one, claim("p", promise(np.zeros((3, 4), bool)))])[0]
 
 
-# -------------------------------------------------------------------- runs that never got there
-
-
 def test_a_policy_that_never_gets_there_is_no_improvement():
     """The fast policy's runs are short, and none reaches the target: it must not be credited with their length."""
     random = np.full(10, 1000.0) + np.arange(10)
@@ -228,9 +217,6 @@ def test_two_that_never_get_there_are_a_tie():
     some = np.where(np.arange(10) < 8, 50.0, np.inf)
     # Eight of ten got there alone; the ties speak against: P(Bin(10, 1/2) >= 8) = 56 / 1024, two chains.
     assert judge([claim("c", time_gap(some, never))])[0].p_holds == pytest.approx(2 * 56 / 1024)
-
-
-# -------------------------------------------------------------------- correction
 
 
 def test_the_correction_by_hand():
@@ -312,9 +298,6 @@ def test_at_most_one_page_in_twenty_has_a_wrong_verdict(is_true):
     pages = [{verdict.word for verdict in made_up_page(rng, is_true=is_true)} for _ in range(200)]
     assert sum(bool(wrong & words) for words in pages) <= 0.05 * 200
     assert any("undecided" in words for words in pages)
-
-
-# -------------------------------------------------------------------- how claims are put
 
 
 @pytest.mark.parametrize("parts", [[], [np.ones(2), Promise((0, 0))]])

@@ -1,7 +1,5 @@
 """Bisection on session tables against brute force; and a reader that moves one session at a time, which errs."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The network of real devices: its contract, its clock, drop-outs, and traces from files."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 
@@ -239,17 +237,6 @@ def test_the_clock_is_the_sum_of_the_round_times():
     assert 0 < waited < 40
 
 
-def test_the_cold_start_is_history():
-    network = TraceNetwork(num_clients=50, cohort_size=50)
-    state = start(network)
-    context, _ = look(network, state)
-    assert (context.features[:, 1] == 1.0).all()
-    chosen = np.flatnonzero(context.available)[:3]
-    state = network.advance(state, context, Selection(1, chosen))
-    cold = look(network, state, 2)[0].features[:, 1]
-    assert np.flatnonzero(cold == 0.0).tolist() == chosen.tolist()
-
-
 def test_the_trace_repeats_or_stops(file):
     network = phones(file)
     state = start(network)
@@ -281,20 +268,6 @@ def test_speeds_of_sessions(table):
         assert outcome.responds[0] == (time_s != 5.0)  # one network after the other is one stay
 
 
-def test_a_fleet_of_any_size_from_few_devices(file):
-    network = phones(file, num_clients=1000, resample=True)
-    state = start(network)
-    context, _ = look(network, state)
-    assert context.num_links == 1000
-    assert np.bincount(state.fleet.device).tolist() in ([334, 333, 333], [333, 334, 333], [333, 333, 334])
-    assert np.unique(state.fleet.shift_s).size > 900
-    with pytest.raises(DataFileError, match="hold 3 devices"):
-        start(phones(file, num_clients=4))
-
-
-# ------------------------------------------------------------------- randomness
-
-
 def test_noise_is_uniform_and_new_in_every_round():
     client, features = np.arange(20_000), np.ones((20_000, 3))
     rounds = [
@@ -320,9 +293,6 @@ def test_dropout_is_its_share_and_independent_of_the_times():
     late = (outcome.exchange_time_s / outcome.expected_time_s)[context.available]
     assert late[responds].mean() == pytest.approx(late[~responds].mean(), abs=0.01)
     assert not outcome.responds[~context.available].any()
-
-
-# ------------------------------------------------------------------- parameters and files
 
 
 def test_any_number_of_threads_gives_the_same(monkeypatch):

@@ -1,7 +1,5 @@
 """Fleets: drawn quantiles against the published ones, the daily rhythm, and the real records."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -52,9 +50,6 @@ def assert_sound(sessions):
     assert (earliest <= sessions.start_s).all()
     assert (sessions.start_s <= sessions.end_s).all()
     assert (sessions.end_s <= sessions.period_s).all()
-
-
-# ------------------------------------------------------------------- the calibrated mixture
 
 
 def test_the_mixture_has_the_published_quantiles():
@@ -121,9 +116,6 @@ def test_the_daily_rhythm_is_that_of_the_flash_trace():
     assert np.abs(flat / np.array(HOURLY) - 1.0).max() > 0.2  # negative control
 
 
-# ------------------------------------------------------------------- dealing and shifting
-
-
 @pytest.mark.parametrize(("num_devices", "num_clients"), [(5, 5), (5, 17), (5, 3), (1, 4)])
 def test_devices_are_dealt_evenly(num_devices, num_clients):
     dealt = deal(num_devices, num_clients, rng=rng())
@@ -183,9 +175,6 @@ def test_a_calibrated_fleet_of_a_million_would_have_4096_patterns():
         state = TraceNetwork(num_clients=num_clients).init(rng=Streams(0).at("environment-init"))
         assert state.table.sessions.num_devices == patterns
         assert np.unique(state.fleet.compute_s).shape == (num_clients,)
-
-
-# ------------------------------------------------------------------- the real records
 
 
 def test_flash_states_become_sessions(tmp_path):

@@ -1,7 +1,5 @@
 """A user's own traces as tables."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np
