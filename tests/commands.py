@@ -8,7 +8,7 @@ from fedroster import cli
 def call(*arguments, code=0):
     """What came of a command, which ends with this code and shows no traceback."""
     result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output
+    assert result.exit_code == code, (result.output, result.exception)
     assert "Traceback" not in result.stderr
     return result
 
