@@ -1,18 +1,27 @@
-"""What each part of FLOOR brings: every variant differs from FLOOR where it should."""
+"""What each part of our own policies brings: a line for every variant, which differs where it should."""
 
 import numpy as np
-from benchmarks.floor import VARIANTS, NoPooling, NoPrices, table
+import pytest
+from benchmarks.floor import NoPooling, NoPrices
 
+from benchmarks import floor, partial_pooling
 from fedroster.catalogue import make_policy, make_scenario
-from fedroster.policies import Floor
+from fedroster.policies import Floor, PartialPooling
 from fedroster.simulation import simulate
 
 
-def test_each_variant_has_a_line(monkeypatch):
-    monkeypatch.setattr("benchmarks.floor.NETWORKS", ("table-1",))
-    lines = table((0,), 12, 1).splitlines()
-    assert [line.split(" | ")[0].removeprefix("| ") for line in lines[2:]] == list(VARIANTS)
-    assert all(isinstance(make_policy(policy), Floor) for policy in VARIANTS.values())
+@pytest.mark.parametrize(
+    ("module", "network", "policy"), [(floor, "table-1", Floor), (partial_pooling, "turns", PartialPooling)]
+)
+def test_each_variant_has_a_line_and_differs(monkeypatch, module, network, policy):
+    networks = module.NETWORKS
+    monkeypatch.setattr(module, "NETWORKS", (network,) if module is floor else {network: networks[network]})
+    lines = module.table((0, 1), 12, 1).splitlines()
+    assert [line.split(" | ")[0].removeprefix("| ") for line in lines[2:]] == list(module.VARIANTS)
+    assert all(line.count(" % (") == 1 for line in lines[2 + (module is floor) :])
+    made = [make_policy(text) for text in module.VARIANTS.values()]
+    assert all(isinstance(each, policy) for each in made)
+    assert len(set(made)) == len(made)
 
 
 def test_without_prices_only_time_and_urgency_count():
