@@ -347,15 +347,22 @@ def test_polling_decides_by_the_present_model_and_takes_time(network):
     assert len(trainer.polled) == ROUNDS
 
 
-def test_candidates_tell_the_norms_of_their_updates_before_some_are_sent():
-    class Far(Measuring):
-        def train(self, parameters, clients, /, *, round, streams):
-            updates = super().train(parameters, clients, round=round, streams=streams)
-            rows = parameters["w"] + np.outer(clients, [3.0, 4.0])
-            rows[np.isin(clients, self.bad)] = np.nan
-            return replace(updates, parameters={"w": rows})
+class Moving(Measuring):
+    """Clients whose updates are those that a function of their numbers gives."""
 
-    told = []
+    def __init__(self, move, bad=()):
+        super().__init__(bad)
+        self.move = move
+
+    def train(self, parameters, clients, /, *, round, streams):
+        updates = super().train(parameters, clients, round=round, streams=streams)
+        rows = parameters["w"] + self.move(clients)
+        rows[np.isin(clients, self.bad)] = np.nan
+        return replace(updates, parameters={"w": rows})
+
+
+def test_candidates_tell_the_norms_of_their_updates_before_some_are_sent():
+    told, far = [], Moving(lambda clients: np.outer(clients, [3.0, 4.0]), bad=[7])
 
     class Listening(OptimalClientSampling):
         def select(self, state, context, /, *, rng):
@@ -366,7 +373,7 @@ def test_candidates_tell_the_norms_of_their_updates_before_some_are_sent():
             return OptimalClientSampling.select(self, state, context.with_poll(poll), rng=rng)
 
     total = np.zeros(2)
-    for played in play(Listening(candidates=12), Far(bad=[7]), rounds=30):
+    for played in play(Listening(candidates=12), far, rounds=30):
         rows, norms = told[-1]
         np.testing.assert_allclose(norms, np.where(rows == 7, np.nan, 5.0 * rows))
         selection = played.round.selection
@@ -394,18 +401,10 @@ class Signed(Uniform):
 )
 def test_signatures_are_of_the_updates_that_are_used(network):
     """Of the model that each client was sent, by the projection of the run's seed; NaN for what is refused."""
-
-    class Far(Counting):
-        def train(self, parameters, clients, /, *, round, streams):
-            updates = super().train(parameters, clients, round=round, streams=streams)
-            rows = parameters["w"] + np.outer(clients + 1.0, [3.0, 4.0])
-            rows[np.isin(clients, self.bad)] = np.nan
-            return replace(updates, parameters={"w": rows})
-
-    directions = {}
+    directions, far = {}, Moving(lambda clients: np.outer(clients + 1.0, [3.0, 4.0]), bad=[7])
     for seed in (3, 4):
         Signed.told.clear()
-        for _ in play(Signed(), Far(bad=[7]), network, seed=seed):
+        for _ in play(Signed(), far, network, seed=seed):
             pass
         expected = signatures_of({"w": np.array([[3.0, 4.0]])}, {"w": np.zeros(2)}, Signed.signature, seed=seed)[0]
         for feedback in Signed.told:
@@ -427,16 +426,9 @@ def test_nobody_is_told_signatures_who_does_not_ask():
 
 def test_a_diverse_cohort_is_made_of_clients_whose_data_differ():
     """Twelve clients of three kinds of data: after each was seen, the cohort of three has one of each."""
-
-    class Kinds(Counting):
-        def train(self, parameters, clients, /, *, round, streams):
-            updates = super().train(parameters, clients, round=round, streams=streams)
-            rng = streams.at("noise", round)
-            rows = parameters["w"] + np.eye(3)[clients % 3][:, :2] * 5.0 + rng.normal(0.0, 0.01, (len(clients), 2))
-            return replace(updates, parameters={"w": rows})
-
-    network = FlatNetwork(num_clients=12, cohort_size=3)
-    for played in play(DivFL(), Kinds(), network, rounds=20):
+    rng, network = np.random.default_rng(0), FlatNetwork(num_clients=12, cohort_size=3)
+    kinds = Moving(lambda clients: np.eye(3)[clients % 3][:, :2] * 5.0 + rng.normal(0.0, 0.01, (len(clients), 2)))
+    for played in play(DivFL(), kinds, network, rounds=20):
         if played.round.number > 12 and played.round.context.available.all():
             assert sorted(played.round.selection.links % 3) == [0, 1, 2]
             np.testing.assert_allclose(played.round.selection.weights, 1 / 3)

@@ -206,12 +206,11 @@ def smoke(folder, paper="rbcs-f", *, order=None, **how):
 def test_the_smoke_size_makes_everything(tmp_path, paper):
     figures = list(find_paper(paper).scales["smoke"].figures)
     shares = []
-    made = smoke(tmp_path, paper, order={"figures": figures}, progress=shares.append)
+    made = smoke(tmp_path, paper, order={"figures": figures}, progress=shares.append, pages=False)
     assert shares[-1] == pytest.approx(1.0)
     assert len({one.claim.statement for one in made}) == len(made) > 5
     for figure in figures:
         assert pl.read_csv(tmp_path / f"figure-{figure}.csv").height > 0
-        assert (tmp_path / f"figure-{figure}.svg").stat().st_size > 5000
     assert all(one.claim.training for one in made)
     settings = json.loads((tmp_path / "settings.json").read_text())
     assert settings["scale"] == "smoke"
@@ -227,7 +226,7 @@ def test_a_paused_reproduction_goes_on(tmp_path):
     assert not (tmp_path / "report.html").exists()
     smoke(tmp_path, order=order)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
-    assert "report.html" in before
+    assert before.keys() >= {"report.html", "figure-5-cifar-10.svg"}
     smoke(tmp_path, order=order, engine=Idle())
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
     for scale in ("cpu", None):
