@@ -116,12 +116,10 @@ def test_a_link_out_of_a_folder_is_not_followed(made, tmp_path, part):
 
 
 def test_it_stops_when_the_time_is_up_and_goes_on(tmp_path, monkeypatch):
-    ran = []
-    run = Trial.run
+    ran, run = [], Trial.run
 
     def counted(self, conditions):
-        found = run(self, conditions)
-        if found is not None:
+        if (found := run(self, conditions)) is not None:
             ran.append((self.scenario, self.policy, self.seed))
         return found
 

@@ -22,13 +22,12 @@ from fedroster.errors import InvalidInputError
 from fedroster.lab.replay import MEASURES, replay
 from fedroster.lab.replay.answers import Leaves, looks, read_pace
 from fedroster.lab.replay.estimates import Estimate, dry_run
-from fedroster.lab.replay.history import History, read_history
+from fedroster.lab.replay.history import read_history
 from fedroster.lab.replay.modelled import Drawn, Fit
-from fedroster.lab.replay.playing import BARE
 from fedroster.lab.replay.times import draw_times
 from fedroster.networks.flat import FlatNetwork
 from fedroster.record import Log
-from lab.replay.logs import history_of, log_of
+from lab.replay.logs import history, history_of, log_of
 
 
 class Again(Stateless):
@@ -42,16 +41,12 @@ class Again(Stateless):
 
 
 @pytest.fixture(scope="module")
-def history():
-    return history_of()
+def fit():
+    return Fit(history_of(), draws=3, seed=0)
 
 
-@pytest.fixture(scope="module")
-def fit(history):
-    return Fit(history, draws=3, seed=0)
-
-
-def test_a_policy_that_chooses_what_the_log_chose_meets_what_the_log_met(history, fit):
+def test_a_policy_that_chooses_what_the_log_chose_meets_what_the_log_met(fit):
+    history = fit.history
     played = fit.play(Again(history.chosen), 1)
     assert [one.length_s for one in played] == pytest.approx(history.round_s)
     assert all((one.status == Status.COMPLETED).all() for one in played)
@@ -66,8 +61,9 @@ def test_the_column_that_says_who_was_chosen_before_follows_the_new_policy(fit):
     assert world.look().features[:, 1].tolist() == (np.arange(12) >= 3).astype(float).tolist()
 
 
-def test_times_are_those_of_the_network(history):
-    network, drawn = FlatNetwork(num_clients=12, cohort_size=4), draw_times(history, 8, rng=np.random.default_rng(1))
+def test_times_are_those_of_the_network(fit):
+    network = FlatNetwork(num_clients=12, cohort_size=4)
+    drawn = draw_times(fit.history, 8, rng=np.random.default_rng(1))
     features = np.array([[0.9, 1.0, 7.0]])
     true = np.stack((network.train_time_s, network.cold_start_s, 1.0 / network.spectral_efficiency))
     for client in (0, 11):
@@ -108,24 +104,10 @@ def test_visits_that_are_short_or_long_lose_as_many_answers_as_the_log_shows():
     chosen = [rng.permutation(np.flatnonzero(row))[:8] for row in available]
     client, round = np.concatenate(chosen), np.repeat(np.arange(rounds), [row.shape[0] for row in chosen])
     lost = ~stays[round, client]
-    log = History(
-        ids=tuple(range(clients)),
-        policy="random",
-        options=BARE,
-        rules=({},) * rounds,
-        begun=np.ones(rounds, np.bool_),
-        at_s=at_s,
-        round_s=np.full(rounds, time_s),
-        deadline_s=np.full(rounds, np.inf),
-        cohort_size=8,
-        members=np.ones((rounds, clients), np.bool_),
-        available=available,
-        features=np.ones((rounds, clients, 1)),
-        round=round,
-        client=client,
-        status=np.where(lost, np.uint8(Status.DROPPED), np.uint8(Status.COMPLETED)),
-        time_s=np.where(lost, np.nan, time_s * rng.uniform(0.9, 1.1, lost.shape[0])),
-    )
+    status = np.where(lost, np.uint8(Status.DROPPED), np.uint8(Status.COMPLETED))
+    times_s = np.where(lost, np.nan, time_s * rng.uniform(0.9, 1.1, lost.shape[0]))
+    played = {"round": round, "client": client, "status": status, "time_s": times_s, "available": available}
+    log = history(rounds, clients, cohort_size=8, at_s=at_s, round_s=np.full(rounds, time_s), **played)
     fit = Fit(log, draws=9, seed=0)
     drawn = np.mean([world.answers.sooner for world in fit.worlds])
     played = [fit.play(RoundRobin(), number) for number in range(9)]
@@ -278,10 +260,10 @@ def test_times_about_two_values_are_refused_and_no_others(shape):
         Fit(history_of("round-robin", rounds=120, network=network), draws=3, seed=0)
 
 
-def test_a_log_without_times_is_refused(history):
-    nothing = np.full(history.time_s.shape, np.nan)
-    history = replace(history, time_s=nothing, status=np.full(nothing.shape, np.uint8(Status.DROPPED)))
-    found = replay(history, {"random": Uniform()})
+def test_a_log_without_times_is_refused(fit):
+    nothing = np.full(fit.history.time_s.shape, np.nan)
+    log = replace(fit.history, time_s=nothing, status=np.full(nothing.shape, np.uint8(Status.DROPPED)))
+    found = replay(log, {"random": Uniform()})
     assert all("0 measured times" in one.refused for one in found[3:])
 
 

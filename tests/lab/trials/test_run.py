@@ -93,12 +93,7 @@ def test_processes_give_the_same_as_no_processes(monkeypatch, tmp_path):
     monkeypatch.setattr(Trial, "work", property(lambda self: 100.0))  # makes processes pay
     started = []
     pool = processes.ProcessPoolExecutor
-
-    def counted(workers, **options):
-        started.append(workers)
-        return pool(workers, **options)
-
-    monkeypatch.setattr(processes, "ProcessPoolExecutor", counted)
+    monkeypatch.setattr(processes, "ProcessPoolExecutor", lambda n, **how: started.append(n) or pool(n, **how))
     together = gather(TRIALS, workers=2, folder=tmp_path)
     assert started == [2]
     assert len(list(tmp_path.iterdir())) == 4
@@ -310,12 +305,7 @@ def test_a_fault_ends_the_other_workers(tmp_path):
 def test_a_result_that_goes_while_it_is_looked_for_is_made(tmp_path, monkeypatch):
     gather(TRIALS[:1], folder=tmp_path)
     load = running.load_arrays
-
-    def gone(path, **options):
-        Path(path).unlink()
-        return load(path, **options)
-
-    monkeypatch.setattr(running, "load_arrays", gone)
+    monkeypatch.setattr(running, "load_arrays", lambda path, **how: Path(path).unlink() or load(path, **how))
     assert len(gather(TRIALS[:1], folder=tmp_path)) == 1
     monkeypatch.undo()
     assert (tmp_path / f"{key(TRIALS[0])}.npz").exists()

@@ -154,16 +154,10 @@ def test_a_run_in_pieces_equals_one_in_one_piece(tmp_path, trial):
     [("oort", True), ("power-of-choice", True), ("tifl", True), ("e3cs", False), ("random", False)],
 )
 def test_losses_are_measured_for_policies_that_want_them(monkeypatch, policy, measured):
-    asked = []
-    trainer = Task.trainer
-
-    def spied(self, **options):
-        asked.append(options["measure_losses"])
-        return trainer(self, **options)
-
-    monkeypatch.setattr(Task, "trainer", spied)
+    asked, trainer = [], Task.trainer
+    monkeypatch.setattr(Task, "trainer", lambda self, **how: asked.append(how) or trainer(self, **how))
     run = dataclasses.replace(FLAT, policy=policy, rounds=3).run()
-    assert asked == [measured]
+    assert [how["measure_losses"] for how in asked] == [measured]
     assert run.num_rounds == 3
 
 
@@ -171,18 +165,14 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path, monkeypatch, wh
     monkeypatch.setattr(trials, "_CHECKPOINT_EVERY_S", -1.0)
     path = tmp_path / "trial.npz"
 
-    class Killed(Exception):
-        pass
-
-    rounds = 0
+    played = []
 
     def killed(count):
-        nonlocal rounds
-        rounds += count
-        if rounds == 5:
-            raise Killed
+        played.append(count)
+        if sum(played) == 5:
+            raise KeyboardInterrupt
 
-    with pytest.raises(Killed):
+    with pytest.raises(KeyboardInterrupt):
         FLAT.run(Conditions(checkpoint=path, played=killed))
     counted = []
     assert_same_run(FLAT.run(Conditions(checkpoint=path, played=counted.append)), whole)
@@ -205,11 +195,7 @@ def test_a_checkpoint_that_goes_while_it_is_looked_for(tmp_path, monkeypatch, wh
     assert FLAT.run(Conditions(checkpoint=path, stop_at=0.0)) is None
     load = federated.load_arrays
 
-    def gone(file, **options):
-        path.unlink(missing_ok=True)
-        return load(file, **options)
-
-    monkeypatch.setattr(federated, "load_arrays", gone)
+    monkeypatch.setattr(federated, "load_arrays", lambda file, **how: path.unlink(True) or load(file, **how))
     assert_same_run(FLAT.run(Conditions(checkpoint=path)), whole)
 
 
