@@ -277,10 +277,10 @@ def test_policies_that_want_losses_get_them(environment):
     assert refused > 0
 
 
-def test_other_policies_get_no_losses():
+def test_other_policies_get_neither_losses_nor_signatures():
     for trained in play(Uniform(), Measuring()):
-        assert trained.round.feedback.loss is None
-        assert trained.round.feedback.num_samples is None
+        feedback = trained.round.feedback
+        assert feedback.loss is feedback.num_samples is feedback.signature is None
     for played in simulate(Oort(), FlatNetwork(), rounds=3, seed=0):
         assert played.feedback.loss is None
 
@@ -417,9 +417,7 @@ def test_signatures_are_of_the_updates_that_are_used(network):
     assert not np.allclose(directions[3], directions[4])
 
 
-def test_nobody_is_told_signatures_who_does_not_ask():
-    for played in play(Uniform(), Counting(), rounds=3):
-        assert played.round.feedback.signature is None
+def test_free_places_give_no_signatures():
     with pytest.raises(ConfigurationError, match="without signatures"):
         next(play(DivFL(), Counting(), places=FreePlaces()))
 

@@ -234,17 +234,20 @@ def test_orders_differ_by_round_client_and_epoch_and_are_permutations():
     assert (first[0, 0] != first[0, 1]).any()
 
 
-def test_torch_is_left_as_it_was(data):
+def test_torch_and_the_model_that_is_sent_are_left_as_they_were(data):
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
     threads = torch.get_num_threads()
     cohort = trainer(data)
     start = cohort.init(rng=STREAMS.at("model"))
+    copies = {name: value.copy() for name, value in start.items()}
     cohort.train(start, CLIENTS, round=1, streams=STREAMS)
     cohort.evaluate(start)
     assert torch.get_num_threads() == threads
     assert (torch.rand(3) == expected).all()
+    for name, value in copies.items():
+        np.testing.assert_array_equal(start[name], value)
 
 
 def test_first_model_depends_on_the_generator_alone(data):
@@ -253,15 +256,6 @@ def test_first_model_depends_on_the_generator_alone(data):
     for name in one:
         np.testing.assert_array_equal(one[name], same[name])
         assert (one[name] != other[name]).any()
-
-
-def test_the_model_that_is_sent_is_not_changed(data):
-    cohort = trainer(data)
-    start = cohort.init(rng=STREAMS.at("model"))
-    copies = {name: value.copy() for name, value in start.items()}
-    cohort.train(start, CLIENTS, round=1, streams=STREAMS)
-    for name, value in copies.items():
-        np.testing.assert_array_equal(start[name], value)
 
 
 def test_evaluate_equals_torch(data):
@@ -335,14 +329,11 @@ def test_bad_input(data, changes, error, message):
         trainer(data, **changes)
 
 
-def test_cuda_is_not_replaced_in_silence(data, monkeypatch):
+def test_cuda_is_not_replaced_in_silence_and_batches(data, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigurationError, match="device is 'cuda'"):
         trainer(data, device="cuda")
     assert trainer(data, device="auto").num_clients == 6
-
-
-def test_a_gpu_batches(data, monkeypatch):
     monkeypatch.setattr(pytorch, "device_of", lambda name: torch.device("meta"))
     with pytest.raises(ConfigurationError, match="method is 'softmax' for a GPU"):
         trainer(data, model=digits_softmax, method="softmax", device="cuda")
