@@ -27,7 +27,7 @@ def test_a_page_is_made_from_its_runs_and_the_rival_is_no_fairer():
     recipe = PAPER.figures["table-1"]
     labels = ["FLOOR", "FLOOR, c = 1", "FLOOR, c = 0", *(label for label in recipe.needs if label[0] in "Rr")]
     assert set(labels) == set(recipe.needs)
-    runs = {label: gather(recipe.needs[label].trials(seeds=(0, 1), rounds=60), workers=1) for label in labels}
+    runs = {label: gather(recipe.needs[label].trials(seeds=(0, 1), rounds=30), workers=1) for label in labels}
     rivals = [label for label in labels if label.startswith("RBCS-F")]
     rival = rival_of(runs, "FLOOR", rivals, least_chosen)
     least = {label: np.mean([run.chosen.min() for run in runs[label]]) for label in labels}
