@@ -18,11 +18,14 @@ def run(*arguments, code=0):
     return call(*arguments, code=code).output
 
 
+def recorded(folder, clients, policy=POLICY, *, cohort_size=3, **options):
+    return Selector(policy, cohort_size=cohort_size, clients=clients, observers=[Record(folder)], **options)
+
+
 @pytest.fixture
 def log(tmp_path):
-    selector = Selector(POLICY, cohort_size=3, clients=[*LETTERS_LIST, 7], observers=[record := Record(tmp_path)])
+    selector = recorded(tmp_path, [*LETTERS_LIST, 7])
     play(selector, 6)
-    record.close()
     return tmp_path
 
 
@@ -42,13 +45,12 @@ def test_a_log_is_verified_with_the_policy_that_it_names(log):
 
 @pytest.mark.parametrize("tells", [True, False])
 def test_a_policy_that_was_never_told_losses_says_so(tmp_path, tells):
-    selector = Selector(Oort(), cohort_size=2, clients=LETTERS_LIST, observers=[record := Record(tmp_path / "log")])
+    selector = recorded(tmp_path / "log", LETTERS_LIST, Oort(), cohort_size=2)
     for _ in range(3):
         cohort = selector.select()
         told = dict.fromkeys(cohort.clients, 1.0)
         more = {"losses": told, "num_samples": told} if tells else {}
         selector.observe(cohort.round, times_s=told, **more)
-    record.close()
     run("log", "page", tmp_path / "log", "--out", tmp_path / "page.html")
     for shown in (run("log", "show", tmp_path / "log"), (tmp_path / "page.html").read_text()):
         assert ("The policy learns from losses, and none were told." in shown) != tells
@@ -80,11 +82,8 @@ def test_a_log_is_exported(log, tmp_path):
 
 @pytest.mark.parametrize("name", ["=1+1", "\r=1+1", "a\r=1+1", "a\n=1+1", 'a",=1+1'])
 def test_no_cell_of_an_exported_log_is_a_formula(name, tmp_path):
-    selector = Selector(
-        POLICY, cohort_size=3, clients=[*LETTERS_LIST, name], observers=[record := Record(tmp_path / "log")]
-    )
+    selector = recorded(tmp_path / "log", [*LETTERS_LIST, name])
     play(selector, 2)
-    record.close()
     run("log", "export", tmp_path / "log", tmp_path / "table.csv")
     with (tmp_path / "table.csv").open(newline="") as table:
         rows = list(csv.reader(table))
@@ -93,12 +92,11 @@ def test_no_cell_of_an_exported_log_is_a_formula(name, tmp_path):
 
 
 def test_a_log_whose_first_rounds_exclude_no_client_is_exported(tmp_path):
-    selector = Selector(POLICY, cohort_size=3, clients=LETTERS_LIST, observers=[record := Record(tmp_path / "log")])
+    selector = recorded(tmp_path / "log", LETTERS_LIST)
     selector.select([])
     play(selector, 2)
     selector.rules = Rules(deny=["a"])
     play(selector, 2)
-    record.close()
     for more, name in ((), "all.parquet"), (("--cohorts",), "cohorts.parquet"):
         run("log", "export", tmp_path / "log", tmp_path / name, *more)
     table = pl.read_parquet(tmp_path / "all.parquet").filter(client="a")
@@ -110,7 +108,7 @@ def test_why_says_whether_chance_or_a_rule_decided(tmp_path):
 
     def why(policy, cohort_size=2, **options):
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
-        selector = Selector(policy, cohort_size=cohort_size, clients=clients, observers=[Record(folder)], **options)
+        selector = recorded(folder, clients, policy, cohort_size=cohort_size, **options)
         cohort = selector.select()
         away = [client for client in clients if client not in cohort.clients]
         return [run("log", "why", folder, client, 1).replace("\n", " ") for client in (*cohort.clients, *away)]
@@ -140,7 +138,7 @@ def test_a_decision_in_a_group_is_compared_within_it(tmp_path):
     """The case of the reading: two countries, two places each; the client was as fast as those of the other country."""
     sites = [f"{country}-{number}" for country in ("de", "fr") for number in range(4)]
     rules = Rules(groups={country: {"clients": [f"{country}-*"], "least": 2, "most": 2} for country in ("de", "fr")})
-    selector = Selector(RBCSF(V=1.0, beta=0.2), cohort_size=4, clients=sites, rules=rules, observers=[Record(tmp_path)])
+    selector = recorded(tmp_path, sites, RBCSF(V=1.0, beta=0.2), cohort_size=4, rules=rules)
     for _ in range(12):
         cohort = selector.select()
         slow = {client: 1.0 + int(client[-1]) + 4.0 * client.startswith("fr") for client in cohort.clients}
@@ -163,11 +161,8 @@ def test_a_decision_in_a_group_is_compared_within_it(tmp_path):
 def test_a_name_with_a_bar_adds_no_cell_to_the_letter(tmp_path):
     rules = Rules(groups={"north | east": Group(["a*"], most=1)}, deny=["a|2"])
     clients = ["a|1", "a|2", "a3", "b"]
-    selector = Selector(
-        Floor(beta=0.25), cohort_size=2, clients=clients, observers=[record := Record(tmp_path / "log")], rules=rules
-    )
+    selector = recorded(tmp_path / "log", clients, Floor(beta=0.25), cohort_size=2, rules=rules)
     answered(selector, 8)
-    record.close()
     said = run("log", "report", tmp_path / "log", "--client", "a|2")
     assert "denied by 'a\\|2'" in said
     tables = [part for part in said.split("\n\n") if part.startswith("| ")]
@@ -176,9 +171,7 @@ def test_a_name_with_a_bar_adds_no_cell_to_the_letter(tmp_path):
 
 def test_the_letter_about_a_client_holds_all_its_rounds(tmp_path):
     clients = list("abcdef")
-    selector = Selector(
-        Floor(beta=0.25), cohort_size=2, clients=clients, observers=[record := Record(tmp_path / "log")]
-    )
+    selector = recorded(tmp_path / "log", clients, Floor(beta=0.25), cohort_size=2)
     chosen, waits, wait = 0, [0], 0
     for number in range(60):
         if number == 40:
@@ -189,7 +182,6 @@ def test_the_letter_about_a_client_holds_all_its_rounds(tmp_path):
         wait = 0 if "f" in cohort.clients else wait + 1
         waits.append(wait)
         selector.observe(cohort.round, times_s={each: 1.0 + clients.index(each) for each in cohort.clients})
-    record.close()
     said = run("log", "report", tmp_path / "log", "--client", "f")
     assert f"took part in {chosen} of 60 rounds" in said
     assert "| was not available | 20 |" in said
