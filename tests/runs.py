@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 
+from fedroster.lab.federated import load_training, save_training
 from fedroster.lab.trials.measures import Run
 
 
@@ -25,6 +26,14 @@ def assert_same_run(one, other):
     for name in (field.name for field in dataclasses.fields(Run)):
         if name != "decision_s":
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+
+
+def killed(path, played, number, *, seed=3, records=None, **who):
+    """What is loaded of a training that was saved after a round, and then killed."""
+    last = next(each for each in played if each.round.number == number)
+    save_training(path, last, seed=seed, records=records, **who)
+    played.close()
+    return load_training(path, seed=seed, **who)
 
 
 def contents(folder):

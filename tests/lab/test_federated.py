@@ -23,6 +23,7 @@ from fedroster.networks import FlatNetwork
 from fedroster.networks.hierarchical import HierarchicalNetwork
 from fedroster.policies import DivFL, FedCS, Oort, OptimalClientSampling, Oracle, PowerOfChoice
 from fedroster.simulation import simulate
+from runs import killed
 
 torch = pytest.importorskip("torch", reason="trains networks")
 
@@ -78,15 +79,8 @@ def assert_equal(one, two):
 @pytest.mark.parametrize("policy", [RBCSF(), FedCS()], ids=["rbcs-f", "fedcs"])
 def test_killed_and_resumed_equals_uninterrupted(tmp_path, digits, policy):
     whole = [snapshot(last) for last in play(policy, digits)]
-    path = tmp_path / "run.npz"
-    killed = play(policy, digits)
-    for last in killed:
-        if last.round.number == 5:
-            save_training(path, last, policy=policy, environment=FlatNetwork(), seed=3)
-            break
-    killed.close()
+    start = killed(tmp_path / "run.npz", play(policy, digits), 5, policy=policy, environment=FlatNetwork())
     fresh = Task().trainer(num_clients=40, seed=3)
-    start = load_training(path, policy=policy, environment=FlatNetwork(), seed=3)
     rest = [snapshot(last) for last in play(policy, fresh, start=start)]
     assert len(rest) == ROUNDS - 5
     for one, two in zip(rest, whole[5:], strict=True):
@@ -233,14 +227,10 @@ def test_an_empty_hierarchical_round_leaves_the_models_as_they_were():
 
 
 def test_a_hierarchical_run_goes_on_between_global_rounds(tmp_path):
-    policy, path = Oracle(), tmp_path / "run.npz"
+    policy = Oracle()
     whole = [(snapshot(last), last.edges["w"]) for last in play(policy, Walking(), NETWORK)]
-    for last in play(policy, Walking(), NETWORK):
-        if last.round.number == 4:
-            records = {"seen": np.arange(4)}
-            save_training(path, last, policy=policy, environment=NETWORK, seed=3, records=records)
-            break
-    start = load_training(path, policy=policy, environment=NETWORK, seed=3)
+    who = {"policy": policy, "environment": NETWORK, "records": {"seen": np.arange(4)}}
+    start = killed(tmp_path / "run.npz", play(policy, Walking(), NETWORK), 4, **who)
     assert start.records["seen"].tolist() == [0, 1, 2, 3]
     rest = [(snapshot(last), last.edges["w"]) for last in play(policy, Walking(), NETWORK, start=start)]
     for (one, edges), (two, expected) in zip(rest, whole[4:], strict=True):

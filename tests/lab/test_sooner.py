@@ -8,12 +8,13 @@ from fedroster.aggregation.memory import UpdateMemory
 from fedroster.aggregation.places import FreePlaces
 from fedroster.aggregation.server import ServerStep
 from fedroster.errors import ConfigurationError, StateFileError
-from fedroster.lab.federated import federate, load_training, save_training
+from fedroster.lab.federated import federate
 from fedroster.lab.training.protocol import Evaluation, Updates
 from fedroster.networks import FlatNetwork
 from fedroster.networks.hierarchical import HierarchicalNetwork
 from fedroster.networks.volatile import VolatileNetwork
 from fedroster.policies import BySpeed, Oracle
+from runs import killed
 
 ROUNDS = 14
 
@@ -155,14 +156,11 @@ def everything(last):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_kill_leaves_model_and_memory_of_one_step(tmp_path, way):
-    options, path, network = WAYS[way], tmp_path / "run.npz", VolatileNetwork(stay_s=20.0)
+    options, network = WAYS[way], VolatileNetwork(stay_s=20.0)
     policy = BySpeed() if "places" in options else Floor(beta=0.1)
     whole = [everything(last) for last in play(policy, network, **options)]
-    for last in play(policy, network, **options):
-        if last.round.number == 5:
-            save_training(path, last, policy=policy, environment=network, seed=3)
-            break
-    start = load_training(path, policy=policy, environment=network, seed=3)
+    run = play(policy, network, **options)
+    start = killed(tmp_path / "run.npz", run, 5, policy=policy, environment=network)
     rest = [everything(last) for last in play(policy, network, start=start, **options)]
     assert len(rest) == ROUNDS - 5
     for one, two in zip(rest, whole[5:], strict=True):
@@ -172,9 +170,7 @@ def test_a_kill_leaves_model_and_memory_of_one_step(tmp_path, way):
 
 
 def test_a_checkpoint_without_the_memory_is_refused(tmp_path):
-    path, network = tmp_path / "run.npz", FlatNetwork()
-    save_training(path, next(play()), policy=Uniform(), environment=network, seed=3)
-    start = load_training(path, policy=Uniform(), environment=network, seed=3)
+    start = killed(tmp_path / "run.npz", play(), 1, policy=Uniform(), environment=FlatNetwork())
     with pytest.raises(StateFileError, match="update memory"):
         next(play(start=start, memory=MEMORY))
     with pytest.raises(ConfigurationError, match="training in rounds"):

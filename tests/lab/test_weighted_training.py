@@ -8,11 +8,12 @@ from fedroster.aggregation.memory import UpdateMemory
 from fedroster.aggregation.places import FreePlaces
 from fedroster.aggregation.server import ServerStep
 from fedroster.core.errors import ConfigurationError
-from fedroster.lab.federated import federate, load_training, save_training
+from fedroster.lab.federated import federate
 from fedroster.lab.training.protocol import Evaluation, Updates
 from fedroster.networks import FlatNetwork
 from fedroster.networks.hierarchical import HierarchicalNetwork
 from fedroster.types import Status
+from runs import killed
 from weighing import Drawn
 
 N, M = 12, 4
@@ -91,12 +92,9 @@ def test_edge_models_move_so_that_their_mean_moves_by_the_sum():
 def test_in_free_places_a_decision_of_f_places_counts_as_f_of_m(tmp_path):
     network = FlatNetwork(num_clients=N, cohort_size=M)
     *_, last = federate(Drawn(), network, Unit(), rounds=400, seed=1, places=FreePlaces())
-    answers = 400
-    assert last.parameters["w"].sum() == pytest.approx(answers / M, rel=0.02)
-    path = tmp_path / "state.npz"
-    half = list(federate(Drawn(), network, Unit(), rounds=200, seed=1, places=FreePlaces()))[-1]
-    save_training(path, half, policy=Drawn(), environment=network, seed=1)
-    start = load_training(path, policy=Drawn(), environment=network, seed=1)
+    assert last.parameters["w"].sum() == pytest.approx(400 / M, rel=0.02)
+    half = federate(Drawn(), network, Unit(), rounds=200, seed=1, places=FreePlaces())
+    start = killed(tmp_path / "state.npz", half, 200, policy=Drawn(), environment=network, seed=1)
     *_, again = federate(Drawn(), network, Unit(), rounds=400, seed=1, places=FreePlaces(), start=start)
     np.testing.assert_array_equal(again.parameters["w"], last.parameters["w"])
 
