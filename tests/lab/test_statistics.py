@@ -118,8 +118,6 @@ def test_the_interval_of_runs_that_all_got_there_is_the_means():
     assert interval_of([1.0, math.nan, 4.0]) == median_interval([1.0, 0.0, 4.0])
 
 
-# -------------------------------------------------------------------- the interval inverts the test
-
 _SAMPLES = {
     "normal": lambda rng, n: rng.normal(0.4, 1.0, n),
     "skewed": lambda rng, n: rng.exponential(1.0, n) - 0.5,

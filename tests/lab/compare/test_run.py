@@ -320,8 +320,6 @@ def test_any_number_of_policies_can_be_drawn(tmp_path, count, drawing):
         assert f">{text}<" in pareto  # a direct label
 
 
-# -------------------------------------------------------------------- where clients have prices
-
 PRICED = {
     # policy: for each seed, the updates in time and the shares of the budget of each round, and the clients' counts
     "random": {3: ([1, 1, 2, 2], [0.5] * 4, [1, 1, 1, 1]), 8: ([2, 2, 2, 2], [0.5] * 4, [2, 2, 2, 2])},

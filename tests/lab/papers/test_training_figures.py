@@ -50,8 +50,6 @@ def by_policy(values):
     return lambda label: values[label.rpartition("|")[2]]
 
 
-# -------------------------------------------------------------------- Huang et al. 2021
-
 TRUE_RBCS_F = {
     "random": {"final": 0.80, "settling": 6.0, "round_time_s": 15.0},
     "RBCS-F(5)": {"final": 0.785, "settling": 7.0, "round_time_s": 8.0},
@@ -125,8 +123,6 @@ def test_what_is_smaller_than_in_the_paper_is_said_of_every_claim(size):
         assert claims
         assert all(bool(claim.changed) is (size != "full") for claim in claims)
 
-
-# -------------------------------------------------------------------- Qu et al. 2021
 
 TRUE_COCS = {
     "Oracle": {"final": 0.900, "settling": 5.0, "participants": 9},

@@ -26,8 +26,6 @@ DEVICES = Trial(
     "traces/devices", "rbcs-f:beta=0.01", 2, 8, {"num_clients": "200", "cohort_size": "6", "round_interval_s": "1800"}
 )
 
-# -------------------------------------------------------------------- played
-
 
 @pytest.mark.parametrize("policy", ["random", "oort", "p3:beta=0.01", "power-of-choice:variant=pow-d"])
 def test_a_run_is_that_of_the_round_loop(policy):

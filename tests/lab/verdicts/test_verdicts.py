@@ -253,8 +253,6 @@ def test_no_undecided_claim_stands_beside_an_interval_without_zero():
             assert (verdict.word == "undecided") == (verdict.effect.low <= 0.0 <= verdict.effect.high)
 
 
-# -------------------------------------------------------------------- whole pages
-
 SHAPES = {
     "normal": lambda rng, n: rng.normal(size=n),
     "heavy tails": lambda rng, n: rng.standard_t(2, n),

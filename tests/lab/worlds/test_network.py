@@ -92,8 +92,6 @@ def test_the_contract_notices(broken):
         getattr(Contract(), f"test_{name}")()
 
 
-# ------------------------------------------------------------------- a trace by hand
-
 PHONES = """client,time,available,compute,bandwidth
 a,0,1,20,1
 a,400,0,,
