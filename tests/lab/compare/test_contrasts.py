@@ -23,6 +23,8 @@ def test_the_policy_in_focus_is_asked_for_or_ours_or_the_first():
     assert focus_of(["random", "tifl:num_tiers=3", "oort"]) == "tifl:num_tiers=3"
     assert focus_of(["random", "tifl:num_tiers=3", "oort"], "oort") == "oort"
     assert focus_of(["random"]) == "random"
+    assert focus_of(["random", "oort", "by-speed"]) == "by-speed"  # ours
+    assert focus_of(["random", "cocs", "cucb-pairs"]) == "cocs"  # without a paper, and not ours
 
 
 def test_against_the_reference_and_the_policy_in_focus():

@@ -55,20 +55,24 @@ def test_everybody_is_in_or_left_out_with_a_reason(scenario):
         assert "deadline_s=3.0" in found.left_out["fedcs"]
 
 
+@dataclass(frozen=True, slots=True)
+class Everywhere(Stateless):
+    """Flat, and does not say so: it has no check."""
+
+    def select(self, state, context, /, *, rng):
+        return Selection(context.round, np.flatnonzero(context.available)[: context.cohort_size])
+
+
 def test_a_plug_in_belongs_to_all(monkeypatch):
     """Nothing depends on how many policies there are or what they are called."""
 
     @dataclass(frozen=True, slots=True)
-    class Mine(Stateless):
+    class Mine(Everywhere):
         beta: float = 0.3
         V: float = 1.0
 
         def check(self, spec, /):
             check_rate(self.beta, num_clients=spec.num_clients, cohort_size=spec.cohort_size)
-
-        def select(self, state, context, /, *, rng):
-            rows = np.flatnonzero(context.available)[: context.cohort_size]
-            return Selection(context.round, rows)
 
     @dataclass(frozen=True, slots=True)
     class Momentum(Mine):
@@ -92,17 +96,11 @@ def test_a_plug_in_that_raises_anything_is_left_out_or_named(monkeypatch):
         def select(self, state, context, /, *, rng):
             return Selection(context.round, context.client[:1])  # None in a scenario with one server
 
-    @dataclass(frozen=True, slots=True)
-    class Everywhere(Stateless):
-        """Flat, and does not say so: it has no check."""
-
-        def select(self, state, context, /, *, rng):
-            return Selection(context.round, np.flatnonzero(context.available)[: context.cohort_size])
-
     monkeypatch.setitem(policies(), "broken", Entry(Broken, "", ""))
     monkeypatch.setitem(policies(), "everywhere", Entry(Everywhere, "", ""))
-    found = line_up("rbcs-f/table-1", ["all"])
+    found = line_up("rbcs-f/table-1", ["all", "random", "rbcs-f:V=5"])
     assert "everywhere" in found.policies
+    assert (found.policies.count("random"), found.policies[-1]) == (1, "rbcs-f:V=5")  # one beside all comes once
     assert found.left_out["broken"].startswith("raises TypeError(\"'NoneType' object is not subscriptable\") in line ")
     assert found.left_out["broken"].endswith("test_line_up.py")
     with pytest.raises(ConfigurationError, match="policy broken cannot run in rbcs-f/table-1: raises TypeError"):
@@ -124,10 +122,8 @@ def test_the_rate_fits_many_clients():
     policy = make_policy(found.policies[0])
     assert policy.beta == 0.01
     network = make_scenario("traces/devices", found.settings)
-    streams = Streams(0)
-    context, outcome = network.observe(
-        network.init(rng=streams.at("environment-init")), 1, rng=streams.at("environment", 1)
-    )
+    at = Streams(0).at
+    context, outcome = network.observe(network.init(rng=at("environment-init")), 1, rng=at("environment", 1))
     expected = 200 * 0.01 * 336 / (6.0 * outcome.expected_time_s[context.available].mean())
     assert abs(policy.V - expected) < 0.05 * expected
     assert found.policies[1] == "random"
@@ -188,12 +184,6 @@ def test_a_large_cohort_is_bounded():
     assert line_up("traces/devices", ["random"], clients=60_000).settings["cohort_size"] == "1000"
     assert line_up("traces/devices", ["random"], clients=3).settings["cohort_size"] == "1"
     assert line_up("rbcs-f/table-1", ["random"], clients=400).settings["cohort_size"] == "80"
-
-
-def test_a_policy_beside_all_comes_once():
-    found = line_up("rbcs-f/table-1", ["all", "random", "rbcs-f:V=5"])
-    assert found.policies.count("random") == 1
-    assert found.policies[-1] == "rbcs-f:V=5"
 
 
 @pytest.mark.parametrize("option", ["beta", "rounds"])

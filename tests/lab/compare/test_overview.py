@@ -127,6 +127,7 @@ def test_it_stops_when_the_time_is_up_and_goes_on(tmp_path, monkeypatch):
     with pytest.raises(PausedError, match="0 of 8 runs in rbcs-f/table-1 are done"):
         study(tmp_path, conditions=Conditions(stop_at=0.0))
     assert ran == []
+    assert not [*tmp_path.rglob("report.html")]
     study(tmp_path / folder_of(SCENARIOS[0]), scenarios=SCENARIOS[:1])
     with pytest.raises(PausedError, match="0 of 6 runs in cocs/mnist are done"):
         study(tmp_path, conditions=Conditions(stop_at=0.0))
