@@ -33,18 +33,20 @@ class Edge(Site):
         return call_clients("train", model, clients, deadline_s)
 
 
-def tree(clients, **options):
+PAIRS = {"c0": ["north"], "c1": ["north"], "c2": ["south"], "c3": ["south"]}
+
+
+def tree(clients, reach=None):
+    """Edge servers that reach all clients and take two of them; or all that ``reach`` says."""
     sites = {"north": Edge(), "south": Edge(), **clients}
-    reach = options.pop("reach", None) or {name: ["north", "south"] for name in clients}
-    policy = options.pop("policy", None) or Uniform()
-    budgets = options.pop("budgets", {"north": 2.0, "south": 2.0})
+    budgets = dict.fromkeys(("north", "south"), 2.0 if reach is None else 9.0)
+    reach = {name: ["north", "south"] for name in clients} if reach is None else reach
     reports = []
     selecting = SelectingEdges(
-        EdgeSelector(policy, budgets=budgets, cohort_size=4, num_features=2, observers=[RoundSink(reports.append)]),
+        EdgeSelector(Uniform(), budgets=budgets, cohort_size=4, num_features=2, observers=[RoundSink(reports.append)]),
         rules=RoundRules(deadline_s=0.4, min_nodes=min(4, len(clients))),
         grace_s=0.3,
         edge_rules=EdgeMap(edges=reach),
-        **options,
     )
     return sites, selecting, reports
 
@@ -74,9 +76,7 @@ def test_faults_below_an_edge_server_are_told_apart():
     clients = {"good": Site(), "late": Site(fate=(0.8,)), "raises": Site(fate=("raises",))}
     bad = {"w": np.full((3, 2), np.nan), "b": np.zeros(2)}
     clients["bad"] = Site(fate=(bad,))
-    sites, selecting, reports = tree(
-        clients, budgets={"north": 9.0, "south": 9.0}, reach={name: ["north"] for name in clients}
-    )
+    sites, selecting, reports = tree(clients, {name: ["north"] for name in clients})
     with job(sites):
         (reply,) = selecting.call("train_group", model())
         assert (reply.content[0]["w"] == 1.0).all()
@@ -96,12 +96,7 @@ def test_faults_below_an_edge_server_are_told_apart():
 
 
 def test_an_edge_server_that_fails_costs_its_clients_their_round_and_no_more():
-    clients = {f"c{n}": Site() for n in range(4)}
-    sites, selecting, reports = tree(
-        clients,
-        budgets={"north": 9.0, "south": 9.0},
-        reach={"c0": ["north"], "c1": ["north"], "c2": ["south"], "c3": ["south"]},
-    )
+    sites, selecting, reports = tree({name: Site() for name in PAIRS}, PAIRS)
 
     def breaks(model, clients, deadline_s):
         raise ValueError("disk full")
@@ -109,9 +104,7 @@ def test_an_edge_server_that_fails_costs_its_clients_their_round_and_no_more():
     sites["north"].train_group = breaks
     with job(sites):
         assert [reply.name for reply in selecting.call("train_group", model())] == ["south"]
-    assert [reports[0].status[name] for name in ("c0", "c1", "c2", "c3")] == [Status.FAILED] * 2 + [
-        Status.COMPLETED
-    ] * 2
+    assert [reports[0].status[name] for name in PAIRS] == [*[Status.FAILED] * 2, *[Status.COMPLETED] * 2]
 
 
 def test_cocs_assigns_clients_below_flares_own_tree():
@@ -119,7 +112,7 @@ def test_cocs_assigns_clients_below_flares_own_tree():
     sites = {"north": Edge(), "south": Edge(), **clients}
     selecting = SelectingEdges(
         EdgeSelector(COCS(), budgets={"north": 2.0, "south": 1.0}, cohort_size=6, num_features=2),
-        rules=RoundRules(deadline_s=0.4, min_nodes=min(4, len(clients))),
+        rules=RoundRules(deadline_s=0.4, min_nodes=4),
         grace_s=0.3,
     )
     with job(sites):
@@ -143,8 +136,7 @@ def test_what_cannot_be_a_tree_is_refused():
 
 
 def test_nobody_is_blamed_for_a_broken_model(caplog):
-    clients = {f"c{n}": Site() for n in range(4)}
-    sites, selecting, reports = tree(clients)
+    sites, selecting, reports = tree({name: Site() for name in PAIRS})
     broken = {name: np.full_like(array, np.nan) for name, array in model().items()}
     with job(sites):
         assert selecting.call("train_group", broken) == []
@@ -155,29 +147,20 @@ def test_nobody_is_blamed_for_a_broken_model(caplog):
 @pytest.mark.parametrize("wrong", [({"w": 1e30}, 3), ({}, 1e18)])
 def test_a_diverged_client_is_refused_by_its_edge_server(wrong):
     changed, samples = wrong
-    clients = {f"c{n}": Site() for n in range(4)}
+    clients = {name: Site() for name in PAIRS}
     arrays = {name: np.full_like(array, changed.get(name, 9.0)) for name, array in model().items()}
     clients["c3"].fate = ((arrays, {"num-examples": samples}),)
-    sites, selecting, reports = tree(
-        clients, budgets={"north": 9.0, "south": 9.0}, reach={name: ["north"] for name in clients}
-    )
+    sites, selecting, reports = tree(clients, {name: ["north"] for name in clients})
     with job(sites):
         (reply,) = selecting.call("train_group", model())
     assert (reply.content[0]["w"] == 1.0).all()
-    assert reports[0].status == {
-        "c0": Status.COMPLETED,
-        "c1": Status.COMPLETED,
-        "c2": Status.COMPLETED,
-        "c3": Status.FAILED,
-    }
+    assert reports[0].status == dict.fromkeys(clients, Status.COMPLETED) | {"c3": Status.FAILED}
     assert "edge server north: its " in reports[0].reasons["c3"]
     assert reports[0].refused == {"c3"}
 
 
 def test_a_diverged_edge_server_is_refused_with_its_clients():
-    clients = {f"c{n}": Site() for n in range(4)}
-    reach = {"c0": ["north"], "c1": ["north"], "c2": ["south"], "c3": ["south"]}
-    sites, selecting, reports = tree(clients, budgets={"north": 9.0, "south": 9.0}, reach=reach)
+    sites, selecting, reports = tree({name: Site() for name in PAIRS}, PAIRS)
     trained = sites["north"].train_group
 
     def diverges(model, clients, deadline_s):
@@ -193,8 +176,7 @@ def test_a_diverged_edge_server_is_refused_with_its_clients():
 
 def test_clients_that_are_late_alone_are_not_blamed():
     clients = {"late": Site(fate=(0.8,)), "good": Site()}
-    reach = {"late": ["north"], "good": ["south"]}
-    sites, selecting, reports = tree(clients, budgets={"north": 9.0, "south": 9.0}, reach=reach)
+    sites, selecting, reports = tree(clients, {"late": ["north"], "good": ["south"]})
     with job(sites):
         assert [reply.name for reply in selecting.call("train_group", model())] == ["south"]
         time.sleep(0.5)
