@@ -84,38 +84,25 @@ def test_a_log_that_was_killed_in_its_first_line_is_refused_as_a_damaged_one(tmp
         Log(tmp_path)
 
 
-def changed(lines):
-    lines[3] = lines[3].replace(b"x", b"y", 1)
+ATTACKS = {
+    "changed": lambda lines: [*lines[:3], lines[3].replace(b"x", b"y", 1), *lines[4:]],
+    "removed": lambda lines: lines[:3] + lines[4:],
+    "swapped": lambda lines: [*lines[:3], lines[4], lines[3], *lines[5:]],
+    "doubled": lambda lines: lines[:4] + lines[3:],
+    "cut at the start": lambda lines: lines[1:],
+    "written anew": lambda lines: [*lines[:3], other_name(lines[3]), *lines[4:]],
+}
 
 
-def removed(lines):
-    del lines[3]
+def other_name(line):
+    return json.dumps(json.loads(line) | {"name": "other"}, separators=(",", ":")).encode() + b"\n"
 
 
-def swapped(lines):
-    lines[3], lines[4] = lines[4], lines[3]
-
-
-def doubled(lines):
-    lines.insert(3, lines[3])
-
-
-def cut_at_the_start(lines):
-    del lines[0]
-
-
-def written_anew(lines):
-    content = json.loads(lines[3])
-    lines[3] = json.dumps(content | {"name": "other"}, separators=(",", ":")).encode() + b"\n"
-
-
-@pytest.mark.parametrize("attack", [changed, removed, swapped, doubled, cut_at_the_start, written_anew])
+@pytest.mark.parametrize("attack", ATTACKS)
 def test_a_change_breaks_the_chain(attack, tmp_path):
     written(tmp_path, 8)
-    file = files_of(tmp_path)[0]
-    lines = file.read_bytes().splitlines(keepends=True)
-    attack(lines)
-    file.write_bytes(b"".join(lines))
+    (file,) = files_of(tmp_path)
+    file.write_bytes(b"".join(ATTACKS[attack](file.read_bytes().splitlines(keepends=True))))
     with pytest.raises(LogFileError):
         numbers(tmp_path)
 
@@ -171,36 +158,22 @@ def test_what_its_reader_would_refuse_is_not_written(tmp_path, monkeypatch):
     assert numbers(tmp_path) == [1, 2, 3]
 
 
-def cut_by_others(file):
-    os.truncate(file, file.stat().st_size - 5)
+BY_OTHERS = {
+    "cut": lambda file, content: file.write_bytes(content[:-5]),
+    "written": lambda file, content: file.write_bytes(content + b"{}\n"),
+    "moved": lambda file, content: file.rename(file.with_name("moved")),
+    "gone": lambda file, content: file.unlink(),
+    "replaced": lambda file, content: (file.unlink(), file.write_bytes(content)),
+}
 
 
-def written_by_others(file):
-    with file.open("ab") as stream:
-        stream.write(b"{}\n")
-
-
-def moved(file):
-    file.rename(file.with_name("moved"))
-
-
-def gone(file):
-    file.unlink()
-
-
-def replaced(file):
-    content = file.read_bytes()
-    file.unlink()
-    file.write_bytes(content)
-
-
-@pytest.mark.parametrize("change", [cut_by_others, written_by_others, moved, gone, replaced])
-def test_a_writer_notices_what_others_do_to_its_file(change, tmp_path):
+@pytest.mark.parametrize("what", BY_OTHERS)
+def test_a_writer_notices_what_others_do_to_its_file(what, tmp_path):
     writer = Writer(tmp_path, rotate_bytes=2**20)
     for number in range(3):
         writer.append(noted(number))
     (file,) = files_of(tmp_path)
-    change(file)
+    BY_OTHERS[what](file, file.read_bytes())
     before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
     with pytest.raises(LogFileError, match=r"another program|moved, removed or replaced"):
         writer.append(noted(3))

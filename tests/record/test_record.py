@@ -18,6 +18,7 @@ from fedroster.errors import ConfigurationError, LogFileError, UnknownNameError
 from fedroster.folder.lines import schema
 from fedroster.policies import DivFL
 from fedroster.record import Log, verify
+from frozen.door import full_disk
 
 
 def recorded(folder, policy=POLICY, *, clients=LETTERS_LIST, cohort_size=3, selector=None, **options):
@@ -107,14 +108,6 @@ def test_a_round_says_who_was_there_who_paused_and_what_came(tmp_path):
         log.find(9)
 
 
-def test_without_contexts_the_log_has_those_of_the_cohort(tmp_path):
-    selector, _ = recorded(tmp_path, contexts=False)
-    play(selector, 2)
-    log = Log(tmp_path)
-    assert [each.contexts for each in log.rounds] == [None, None]
-    assert log.rounds[0].features.shape == (3, 3)
-
-
 def test_a_round_that_cannot_be_booked_again_is_not_lost(tmp_path):
     selector, record = recorded(tmp_path / "log", Floor(), contexts=False)
     play(selector, 3)
@@ -162,31 +155,10 @@ def test_a_decision_that_is_not_booked_is_taken_back_in_the_log(tmp_path):
     assert next_cohorts(Log(tmp_path).selector(POLICY)) == next_cohorts(selector)
 
 
-def full_disk(monkeypatch, *, after):
-    """Let writing fail from the n-th call on, in the middle of a line."""
-    import os
-
-    from fedroster.folder import chain
-
-    count, real = 0, os.write
-
-    def write(number, text):
-        nonlocal count
-        count += 1
-        if count == after:
-            return real(number, bytes(text)[:10])
-        if count > after:
-            raise OSError(28, "No space left on device")
-        return real(number, text)
-
-    monkeypatch.setattr(chain.os, "write", write)
-
-
-def test_on_a_full_disk_rounds_may_go_on_and_the_log_says_that_it_has_a_gap(tmp_path, monkeypatch, caplog):
+def test_on_a_full_disk_rounds_may_go_on_and_the_log_says_that_it_has_a_gap(tmp_path, caplog):
     selector, record = recorded(tmp_path / "log", on_error="warn")
     play(selector, 3)
-    with monkeypatch.context() as patched:
-        full_disk(patched, after=1)
+    with full_disk(tmp_path, room=10):
         play(selector, 2)
     assert "is not in the log" in caplog.text
     play(selector, 2)
@@ -201,11 +173,10 @@ def test_on_a_full_disk_rounds_may_go_on_and_the_log_says_that_it_has_a_gap(tmp_
     assert verify(tmp_path / "log", POLICY, allow_gaps=True).is_whole
 
 
-def test_a_gap_is_known_when_the_selector_is_loaded(tmp_path, monkeypatch):
+def test_a_gap_is_known_when_the_selector_is_loaded(tmp_path):
     selector, record = recorded(tmp_path / "log", on_error="warn")
     play(selector, 3)
-    with monkeypatch.context() as patched:
-        full_disk(patched, after=1)
+    with full_disk(tmp_path, room=10):
         play(selector, 2)
     selector.save(tmp_path / "s.npz")
     record.close()
@@ -307,14 +278,16 @@ def test_lines_are_read_by_people(tmp_path):
     assert len(decided["by"]) == 16
 
 
-def test_without_contexts_only_the_cohort_is_expected_to_take_something(tmp_path):
+def test_without_contexts_the_log_has_those_of_the_cohort_and_what_is_expected_of_it(tmp_path):
     selector, _ = recorded(tmp_path, contexts=False)
     play(selector, 8)
     (file,) = tmp_path.glob("*.jsonl")
     decided = [json.loads(line) for line in file.read_text().splitlines() if '"kind":"decided"' in line]
     assert len(decided) == 8
-    assert all(len(each["expected_s"]) == len(each["chosen"]) for each in decided)
-    assert all(len(each["owed"]) == len(each["chosen"]) for each in decided)
+    assert all(len(each["expected_s"]) == len(each["owed"]) == len(each["chosen"]) for each in decided)
+    rounds = Log(tmp_path).rounds
+    assert [each.contexts for each in rounds] == [None] * 8
+    assert [each.features.shape for each in rounds] == [(len(each.chosen), 3) for each in rounds]
     assert verify(tmp_path, POLICY).is_whole
 
 
