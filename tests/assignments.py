@@ -1,7 +1,5 @@
 """Instances of the assignment problem P2 for tests, two independent solvers, and checks of what is decided."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -12,6 +10,7 @@ from scipy.sparse import csr_matrix, vstack
 
 from fedroster.core.compiled import njit
 from fedroster.optimization.assignment import AssignmentResult, solve_assignment
+from fedroster.optimization.assignment.solve import Search
 
 TIGHT = 1e-9
 
@@ -71,6 +70,16 @@ def random_instance(rng, kind, max_clients=6, max_servers=3) -> Instance:
 
 
 KINDS = ["continuous", "ties", "binary", "free", "client-cost", "alike", "duplicates"]
+
+
+def searches(seed, kind, number, **most):
+    """Random instances of a kind in which there is something to choose: each with its search, and the generator."""
+    rng = np.random.default_rng(seed)
+    for _ in range(number):
+        instance = random_instance(rng, kind, **most)
+        search = Search(*instance.rows, num_clients=instance.num_clients)
+        if search.row.size:
+            yield instance, search, rng
 
 
 @njit(cache=True)

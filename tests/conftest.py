@@ -1,10 +1,12 @@
-"""Shared settings: where reference.py is found, and reproducible property tests."""
+"""Shared settings: where reference.py is found, reproducible property tests, and other processes that begin at once."""
 
-from __future__ import annotations
-
+import json
+import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `import reference`
@@ -17,3 +19,41 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("fedroster")
+
+FORKS = """
+import json, os, sys, traceback
+import fedroster.catalogue, fedroster.networks.hierarchical, fedroster.policies, fedroster.simulation
+for line in sys.stdin:
+    if not (child := os.fork()):
+        try:
+            with open("in") as sys.stdin, open("out", "w") as sys.stdout, open("err", "w") as sys.stderr:
+                exec(json.loads(line), {"__name__": "__main__"})
+            os._exit(0)
+        except BaseException:
+            with open("err", "w") as err:
+                traceback.print_exc(file=err)
+            os._exit(1)
+    print(os.waitpid(child, 0)[1], flush=True)
+"""
+
+
+@pytest.fixture(scope="session")
+def forks(tmp_path_factory):
+    """``subprocess.run`` for code in a fork of an interpreter that has loaded fedroster and run nothing."""
+    folder = tmp_path_factory.mktemp("forks")
+    command = [sys.executable, "-W", "ignore", "-c", FORKS]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder) as server:
+
+        def run(command, *, input="", **_):
+            (folder / "in").write_text(input)
+            print(json.dumps(command[-1]), file=server.stdin, flush=True)
+            status, told = int(server.stdout.readline()), ((folder / name).read_text() for name in ("out", "err"))
+            return subprocess.CompletedProcess(command, status, *told)
+
+        yield run
+
+
+@pytest.fixture
+def resumes_in_forks(forks, monkeypatch):
+    """A contract's run that is resumed in another process begins there at once."""
+    monkeypatch.setattr("fedroster.testing.values.subprocess", SimpleNamespace(run=forks))

@@ -1,7 +1,5 @@
 """Selectors with a history, for tests of the selector and of what it keeps."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

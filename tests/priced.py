@@ -1,20 +1,18 @@
 """Links with prices: two servers with budgets, and a deadline, for policies that choose pairs."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedroster.core.problem import RoundContext
 
 
-def priced_context(cost, client, server, budget, *, features=None, number=1, available=None):
+def priced_context(cost, client, server, budget, *, features=None, number=1, available=None, size=100):
     """A round by hand; all contexts are alike and all links available, if nothing else is said."""
-    size = len(cost)
+    links = len(cost)
     return RoundContext(
         round=number,
-        features=np.full((size, 2), 0.5) if features is None else np.asarray(features, np.float64),
-        available=np.ones(size, np.bool_) if available is None else np.asarray(available),
-        cohort_size=100,
+        features=np.full((links, 2), 0.5) if features is None else np.asarray(features, np.float64),
+        available=np.ones(links, np.bool_) if available is None else np.asarray(available),
+        cohort_size=size,
         client=np.asarray(client, np.int64),
         server=np.asarray(server, np.int64),
         cost=np.asarray(cost, np.float64),

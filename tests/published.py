@@ -1,7 +1,5 @@
 """Tiny data sets in the original formats, with digests of their own: what tests publish, damage and serve."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import gzip

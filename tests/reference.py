@@ -1,7 +1,5 @@
 """Slow versions, written from the papers and from nothing else; the library is compared with them."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import math
@@ -9,8 +7,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-
-# --- P4, Huang et al. 2021, Eq. 21 ------------------------------------------------------------------------------------
 
 
 def p4_objective(times, backlog, cohort, penalty):
@@ -73,9 +69,6 @@ def heap_p4(times, backlog, cohort_size, penalty):
     return best
 
 
-# --- ridge regression, Huang et al. 2021, Eq. 17 to (19) --------------------------------------------------------------
-
-
 @dataclass
 class Ridge:
     """One client's D^T D + lambda I and D^T y, summed up in extended precision."""
@@ -114,21 +107,9 @@ class Ridge:
         return max(mean - alpha * self.width(context), np.longdouble(0))
 
 
-def closed_form(features, targets, ridge):
-    """(17) with numpy.linalg, in float64."""
-    design = np.asarray(features, float)
-    return np.linalg.solve(design.T @ design + ridge * np.eye(design.shape[1]), design.T @ np.asarray(targets, float))
-
-
-# --- queues, Huang et al. 2021, Eq. 6 ---------------------------------------------------------------------------------
-
-
 def queue_formula(backlog, rate, chosen):
     """[Z + beta - x]^+, client by client."""
     return [max(z + rate - (1.0 if n in chosen else 0.0), 0.0) for n, z in enumerate(backlog)]
-
-
-# --- FedCS as published: Nishio and Yonetani, ICC 2019, Algorithm 3 -------------------------------------------------
 
 
 def nishio_yonetani(update_s, upload_s, *, deadline_s, distribution_s=0.0, overhead_s=0.0):
@@ -152,9 +133,6 @@ def nishio_yonetani(update_s, upload_s, *, deadline_s, distribution_s=0.0, overh
     return cohort
 
 
-# --- statistics ----------------------------------------------------------------------------------------------------
-
-
 def inclusion_p_value(counts, size, draws):
     """Chi-square p-value of "every set of ``size`` is equally likely" from how often each of n was in the set.
 
@@ -170,27 +148,28 @@ def inclusion_p_value(counts, size, draws):
     return float(chi2.sf(statistic, n - 1))
 
 
-# --- AFL, Goetz et al. 2019, Algorithm 1 ------------------------------------------------------------------------------
+def draw_orders(weight, size):
+    """Every order of successive draws by weight without replacement, and its probability."""
+    for order in itertools.permutations(range(len(weight)), size):
+        left, p = sum(weight), 1.0
+        for k in order:
+            p *= weight[k] / left
+            left -= weight[k]
+        yield order, p
 
 
 def afl_inclusion(value, size, alpha_1, alpha_2, alpha_3):
     """Probability of each client to be in the cohort, summed over all orders of draws; values do not tie."""
     count, by_value = len(value), int((1 - alpha_3) * size + 1e-9)
-    kept = sorted(range(count), key=lambda k: value[k])[int(alpha_1 * count) :]
+    kept = np.argsort(value)[int(alpha_1 * count) :]
     by_value = min(by_value, len(kept))
     found = np.zeros(count)
-    for order in itertools.permutations(kept, by_value):
-        left, p = {k: math.exp(alpha_2 * value[k]) for k in kept}, 1.0
-        for k in order:
-            p *= left[k] / sum(left.values())
-            del left[k]
-        rest = [k for k in range(count) if k not in order]
-        found[list(order)] += p
+    for order, p in draw_orders([math.exp(alpha_2 * value[k]) for k in kept], by_value):
+        drawn = kept[list(order)]
+        rest = np.setdiff1d(np.arange(count), drawn)
+        found[drawn] += p
         found[rest] += p * (size - by_value) / len(rest)
     return found
-
-
-# --- REFL, Abdelmoniem et al. 2023 ------------------------------------------------------------------------------------
 
 
 def refl_forecasts(history, period):
@@ -204,9 +183,6 @@ def refl_forecasts(history, period):
             row.append((sum(seen) + 1) / (len(seen) + 2))
         found.append(row)
     return np.array(found)
-
-
-# --- clustered sampling 1, Fraboni et al. 2021, Algorithm 1 -----------------------------------------------------------
 
 
 def pour_urns(sizes, num_urns):
@@ -225,9 +201,6 @@ def pour_urns(sizes, num_urns):
     return urns
 
 
-# --- F3AST, Ribero et al. 2023 ----------------------------------------------------------------------------------------
-
-
 def f3ast_rates(share, size, beta, history):
     """Long-run share of rounds in which each client is chosen, and the last r; ties go to the lower index.
 
@@ -243,9 +216,6 @@ def f3ast_rates(share, size, beta, history):
     return np.array(turns) / len(history), np.array(r)
 
 
-# --- FedCor, Tang et al. 2022 -----------------------------------------------------------------------------------------
-
-
 def fedcor_cohort(covariance, share, discount, available, size):
     """The greedy choice with the whole covariance matrix, deflated after each choice."""
     sigma, chosen = np.array(covariance, np.float64), []
@@ -255,9 +225,6 @@ def fedcor_cohort(covariance, share, discount, available, size):
         chosen.append(best)
         sigma = sigma - np.outer(sigma[:, best], sigma[best]) / sigma[best, best]
     return chosen
-
-
-# --- optimal client sampling, Chen et al. 2022 ------------------------------------------------------------------------
 
 
 def ocs_probabilities(norm, size):
@@ -276,9 +243,6 @@ def ocs_probabilities(norm, size):
     ]
 
 
-# --- DivFL, Balakrishnan et al. 2022 ----------------------------------------------------------------------------------
-
-
 def facility_cost(points, chosen):
     """Sum over all points of the distance to the nearest chosen one."""
     return math.fsum(min(math.dist(point, points[j]) for j in chosen) for point in points)
@@ -288,9 +252,6 @@ def facility_shares(points, chosen):
     """Share of the points to which each chosen one is nearest; of two that are as near, the first counts."""
     nearest = [min(range(len(chosen)), key=lambda j: math.dist(point, points[chosen[j]])) for point in points]
     return [nearest.count(j) / len(points) for j in range(len(chosen))]
-
-
-# --- HiCS-FL, Chen and Vikalo 2024 ------------------------------------------------------------------------------------
 
 
 def label_balance(bias, temperature):

@@ -1,10 +1,8 @@
 """Rounds by hand in which row i is client i: what is known before a decision, and what is reported after it."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from fedroster.core.problem import Feedback, RoundContext, Status
+from fedroster.types import Feedback, RoundContext, Status, Streams
 
 
 def context_of(count, size, *, round=2, available=None, features=None, members=None):
@@ -14,10 +12,20 @@ def context_of(count, size, *, round=2, available=None, features=None, members=N
     return RoundContext(round, features, here, size, members=members)
 
 
-def report(client, *, round=1, time_s=None, status=None, **measured):
+def counts(policy, state, context, draws, *, seed=0):
+    """How often each row is chosen in so many draws."""
+    found = np.zeros(context.num_links)
+    for draw in range(draws):
+        found[policy.select(state, context, rng=Streams(seed).at("policy", draw)).links] += 1
+    return found
+
+
+def report(client, *, round=1, time_s=None, status=None, features=None, **measured):
     """Feedback of some clients: times, NaN for those that dropped out, and losses and sizes, NaN where not known."""
     client = np.array(client)
+    features = np.ones((client.size, 3)) if features is None else features
     time_s = np.ones(client.size) if time_s is None else np.array(time_s, np.float64)
     status = np.where(np.isnan(time_s), Status.DROPPED, Status.COMPLETED) if status is None else status
-    measured = {name: None if values is None else np.array(values, np.float64) for name, values in measured.items()}
-    return Feedback(round, client, np.ones((client.size, 3)), np.array(status, np.uint8), time_s, **measured)
+    for name, values in measured.items():
+        measured[name] = None if values is None else np.array(values, np.int64 if name == "server" else np.float64)
+    return Feedback(round, client, features, np.array(status, np.uint8), time_s, **measured)

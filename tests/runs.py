@@ -1,7 +1,5 @@
 """Runs for tests: planted ones, and whether two are the same."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

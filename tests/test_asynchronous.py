@@ -1,7 +1,5 @@
 """The example of asynchronous training trains."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

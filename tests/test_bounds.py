@@ -3,8 +3,6 @@
 docs/explanation/errors-in-the-papers.md tells both.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedroster.bounds import rbcs_f_regret, rbcs_f_regret_as_printed

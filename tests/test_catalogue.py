@@ -1,7 +1,5 @@
 """Policies and scenarios by name, parameters as text, and plug-ins."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys
@@ -15,13 +13,12 @@ from typer.testing import CliRunner
 from fedroster import RBCSF, catalogue, cli
 from fedroster.catalogue import Entry, make_policy, make_scenario, parse_settings, policies, scenarios
 from fedroster.core.errors import ConfigurationError, FedrosterError, PluginWarning, UnknownNameError
-from fedroster.core.problem import Selection
-from fedroster.core.protocols import Stateless
 from fedroster.lab.compare.line_up import Asked, line_up
 from fedroster.lab.task import Task
 from fedroster.lab.trials.store import read_json
 from fedroster.networks import FlatNetwork
 from fedroster.policies import Dirichlet, FedCS, FedCSGreedy, OmniscientP3
+from fedroster.types import Selection, Stateless
 
 # Huang et al.'s; scripts and studies name them.
 POLICIES = {
@@ -39,49 +36,27 @@ def test_the_names_are_these():
     assert scenarios()["rbcs-f/table-1"].make is FlatNetwork
 
 
-@pytest.mark.parametrize("name", sorted(policies()))
-def test_every_policy_is_made_from_its_name_and_its_defaults_as_text(name):
-    entry = policies()[name]
-
+@pytest.mark.parametrize("name", sorted(policies() | scenarios()))
+def test_each_is_made_from_its_name_and_its_defaults_as_text(name):
     def text_of(value):
-        if value is None:
-            return "auto"
-        return "/".join(map(str, value)) or "()" if isinstance(value, tuple) else value
+        return "/".join(map(str, value)) or "()" if isinstance(value, tuple) else str(value)
 
+    entry = (policies() | scenarios())[name]
     shown = {parameter: text_of(value) for parameter, value in entry.parameters().items()}
-    text = ",".join(f"{parameter}={value}" for parameter, value in shown.items())
-    assert make_policy(f"{name}:{text}") == make_policy(name) == entry.make()
+    if name in policies():
+        text = ",".join(f"{parameter}={value}".replace("=None", "=auto") for parameter, value in shown.items())
+        assert make_policy(f"{name}:{text}") == make_policy(name) == entry.make()
+    else:
+        assert make_scenario(name, shown) == make_scenario(name) == entry.make()
     assert entry.summary
     assert entry.origin
-
-
-@pytest.mark.parametrize("name", sorted(scenarios()))
-def test_every_scenario_is_made_from_its_name_and_its_defaults_as_text(name):
-    def text(value):
-        return "/".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-    entry = scenarios()[name]
-    settings = {parameter: text(value) for parameter, value in entry.parameters().items()}
-    assert make_scenario(name) == make_scenario(name, settings) == entry.make()
-    assert entry.summary
-    assert entry.origin
-
-
-def test_parameters_are_the_fields_with_their_defaults():
-    assert policies()["rbcs-f"].parameters()["beta"] == 0.15
-    assert list(policies()["p3"].parameters()) == ["V", "beta"]
-    assert policies()["random"].parameters() == {}
-    table_1 = scenarios()["rbcs-f/table-1"].parameters()
-    assert (table_1["num_clients"], table_1["cohort_size"], table_1["availability"]) == (40, 8, 0.8)
-
-
-# -------------------------------------------------------------------- values
 
 
 def test_values_are_read_as_their_types():
     policy = make_policy(" rbcs-f : V = 50 , beta=1e-1,schedule=lemma-1,,delta=.5,R=2,L=3,S=1,")
     assert policy == RBCSF(V=50.0, beta=0.1, schedule="lemma-1", delta=0.5, R=2.0, L=3.0, S=1.0)
     assert type(policy.V) is float
+    assert make_policy("rbcs-f:") == RBCSF()
     network = make_scenario(
         "rbcs-f/table-1",
         {"num_clients": "80", "log_base": "e", "train_time_s": "1/2", "cold_start_s": "0/0.5", "snr": "10/1e3"},
@@ -90,10 +65,6 @@ def test_values_are_read_as_their_types():
         num_clients=80, log_base="e", train_time_s=(1.0, 2.0), cold_start_s=(0.0, 0.5), snr=(10.0, 1000.0)
     )
     assert type(network.num_clients) is int
-
-
-def test_without_parameters_a_colon_says_nothing():
-    assert make_policy("rbcs-f:") == RBCSF()
 
 
 NETWORK = "rbcs-f/table-1"
@@ -127,9 +98,6 @@ def test_bad_values(text, said):
     assert isinstance(caught.value, FedrosterError)
 
 
-# -------------------------------------------------------------------- unknown names
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -143,9 +111,6 @@ def test_unknown_names_name_the_nearest(make, message):
     with pytest.raises(UnknownNameError, match=message) as caught:
         make()
     assert isinstance(caught.value, LookupError)
-
-
-# -------------------------------------------------------------------- settings
 
 
 def test_settings_are_pairs_of_text():
@@ -166,9 +131,6 @@ def test_settings_are_pairs_of_text():
 def test_malformed_settings(parts, message):
     with pytest.raises(ConfigurationError, match=message):
         parse_settings(parts)
-
-
-# -------------------------------------------------------------------- plug-ins
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,9 +281,3 @@ def test_a_class_is_named_by_its_module():
     for path in ("gone.away.Policy", "fedroster.policies.floor.Ceiling", "fedroster.policies.floor.Literal", ".x"):
         with pytest.raises(UnknownNameError, match=f"policy '{path}' cannot be imported"):
             make_policy(path)
-
-
-def test_without_plugins_nothing_is_left_of_them():
-    assert "favourites" not in policies()
-    with pytest.raises(UnknownNameError):
-        make_policy("favourites")

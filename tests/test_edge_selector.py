@@ -1,7 +1,5 @@
 """The selector for edge servers: budgets, links, and everything that it has in common with the flat one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

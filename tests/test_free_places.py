@@ -1,7 +1,5 @@
 """Free places in the simulator: the clock, who is at work, what comes back, and what a kill leaves."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What a user imports: complete, lazy, and in one place."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import subprocess

@@ -1,8 +1,7 @@
 """Virtual queues: the formula, the bound (11) on every simulated round, stability, and what cannot be met."""
 
-from __future__ import annotations
-
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -17,8 +16,6 @@ from fedroster.policies import Dirichlet, FedCS, OmniscientP3
 from fedroster.queues import check_rate, queue_step, snap_rate
 from fedroster.simulation import simulate
 from reference import queue_formula
-
-# --- (6) -----------------------------------------------------------------------------------------------------------
 
 
 @given(
@@ -71,13 +68,9 @@ def test_snapped_queues_tie_exactly():
     assert play(0.15, early) == pytest.approx(play(0.15, late), rel=1e-12)
 
 
-# --- what cannot be had --------------------------------------------------------------------------------------------
-
-
 def test_check_rate_says_what_would_do():
-    with pytest.raises(InfeasibleError, match=r"beta = 0\.5 cannot be met: 40 clients x 0\.5 = 20 places a round are"):
-        check_rate(0.5, num_clients=40, cohort_size=8)
-    with pytest.raises(InfeasibleError, match=r"cohort_size = 8; expected beta <= 0\.2 or cohort_size >= 20"):
+    said = r"40 clients x 0\.5 = 20 places a round are .*cohort_size = 8; expected beta <= 0\.2 or cohort_size >= 20"
+    with pytest.raises(InfeasibleError, match=rf"beta = 0\.5 cannot be met: {said}"):
         check_rate(0.5, num_clients=40, cohort_size=8)
 
 
@@ -95,9 +88,6 @@ def test_check_rate_accepts_what_is_just_feasible():
 def test_check_rate_refuses_what_is_no_rate(rate):
     with pytest.raises(ConfigurationError, match=r"beta is .*; expected a finite number >= 0 and <= 1"):
         check_rate(rate, num_clients=4, cohort_size=4)
-
-
-# --- (8) to (11) ---------------------------------------------------------------------------------------------------
 
 
 def test_drift_by_hand():
@@ -153,9 +143,6 @@ def test_theorem_2_holds_on_every_round(policy):
     assert violated > 0
 
 
-# --- Theorem 4 -----------------------------------------------------------------------------------------------------
-
-
 def test_backlog_bound_by_hand():
     """N = 8, beta = 1/2: Gamma = 5; V tau = 20; T = 2: sqrt(2 x 2 x 25)."""
     assert backlog_bound(8, 0.5, 10.0, 2.0, 2) == 10.0
@@ -165,7 +152,8 @@ NETWORK = FlatNetwork(num_clients=8, cohort_size=2)
 RATE = 0.2
 
 
-def fairness(policy, num_rounds, seed=1):
+@cache
+def fairness(policy, num_rounds=4000, seed=1):
     """Participation rates, and the norm and the largest of the queues halfway and at the end."""
     backlog, chosen, norms = np.zeros(8), np.zeros(8), {}
     for played in simulate(policy, NETWORK, rounds=num_rounds, seed=seed):
@@ -178,7 +166,7 @@ def fairness(policy, num_rounds, seed=1):
 @pytest.mark.parametrize("policy", [RBCSF(V=1.0, beta=RATE), OmniscientP3(V=1.0, beta=RATE)], ids=repr)
 def test_queues_are_stable_and_rates_are_guaranteed(policy):
     num_rounds = 4000
-    rates, norms = fairness(policy, num_rounds)
+    rates, norms = fairness(policy)
     for number in range(1, num_rounds + 1):
         bound = backlog_bound(8, RATE, policy.V, NETWORK.max_expected_time_s, number)
         assert norms[number][0] <= bound
@@ -195,7 +183,7 @@ def test_larger_penalties_are_stable_too_and_later():
     """Theorem 4 holds in any setting of V; the queues level off higher (Fig. 2)."""
     levels = {}
     for penalty in (1.0, 10.0, 40.0):
-        _, norms = fairness(RBCSF(V=penalty, beta=RATE), 4000)
+        _, norms = fairness(RBCSF(V=penalty, beta=RATE))
         assert norms[4000][1] / 4000 < 0.6 * norms[2000][1] / 2000
         levels[penalty] = norms[4000][0]
     assert levels[1.0] < levels[10.0] < levels[40.0]

@@ -1,7 +1,5 @@
 """The lists of pinned packages: whole, in step with pyproject.toml, and of no place in particular."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

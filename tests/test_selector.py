@@ -1,7 +1,5 @@
 """The selector: ask and tell, contexts in all their forms, promises."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np
@@ -19,14 +17,10 @@ from fedroster.core.errors import (
     SelectionError,
     UnknownNameError,
 )
-from fedroster.core.problem import Selection
-from fedroster.core.protocols import Stateless
-from fedroster.core.streams import Streams
 from fedroster.networks import FlatNetwork
 from fedroster.policies import CUCB, Dirichlet, FedCS, FedCSGreedy, LinUCBPairs, OmniscientP3
 from fedroster.simulation import simulate
-
-# -------------------------------------------------------------------- ask and tell
+from fedroster.types import Selection, Stateless, Streams
 
 
 def test_ask_and_tell():
@@ -83,11 +77,10 @@ def test_the_same_seed_gives_the_same_cohorts_and_another_seed_others():
     assert runs[0] != runs[2]
 
 
-@pytest.mark.parametrize("seed", [0, 7])
 @pytest.mark.parametrize("policy", [RBCSF(V=20.0), Uniform(), Dirichlet(gamma_2=0.5), *PEERS], ids=str)
-def test_selector_and_simulation_agree(policy, seed):
+def test_selector_and_simulation_agree(policy):
     """The two ways to run a policy are one: same world, same streams, same cohorts."""
-    network = FlatNetwork()
+    network, seed = FlatNetwork(), 7
     simulated = list(simulate(policy, network, rounds=60, seed=seed))
     streams = Streams(seed)
     options = {"seed": seed, "guarded": False, "longest_s": None, "longest_absence": None}  # every word is taken
@@ -167,9 +160,6 @@ def test_no_members_at_all():
     assert selector.select({"a": [1.0]}) == Cohort(2, ("a",))
 
 
-# -------------------------------------------------------------------- contexts
-
-
 def test_what_an_unavailable_client_reports_does_not_matter(tmp_path):
     clean, garbage = make(["a", "b", "c"]), make(["a", "b", "c"])
     rows = np.array([[1.0], [2.0], [1.5]])
@@ -180,11 +170,6 @@ def test_what_an_unavailable_client_reports_does_not_matter(tmp_path):
     for selector in (clean, garbage):
         selector.observe(1, times_s={"a": 1.0, "c": 2.0})
     assert kept(clean, tmp_path) == kept(garbage, tmp_path)
-
-
-def test_large_contexts_do_not_overflow_the_check():
-    selector = make(["a", "b", "c"])
-    assert len(selector.select({client: [1e308] for client in "abc"}).clients) == 2
 
 
 def test_a_policy_that_breaks_a_constraint_begins_no_round(tmp_path):
@@ -199,9 +184,6 @@ def test_a_policy_that_breaks_a_constraint_begins_no_round(tmp_path):
     with pytest.raises(SelectionError, match="not available"):
         selector.select(contexts("a"))
     assert kept(selector, tmp_path) == before
-
-
-# -------------------------------------------------------------------- promises
 
 
 def test_a_beta_that_cannot_be_met_is_an_error_at_the_start():
@@ -251,7 +233,7 @@ def test_a_client_that_is_seen_too_rarely_is_reported():
 )
 def test_no_warning_without_a_reason(probability, policy):
     """Negative control: a client that is seen exactly as often as promised may be below by chance."""
-    assert seen(probability, policy=policy) == ([], [])
+    assert seen(probability, policy=policy, rounds=320) == ([], [])
 
 
 def test_absence_before_joining_and_after_leaving_is_not_counted():
@@ -301,9 +283,6 @@ def test_what_is_no_policy_is_refused(policy, message):
         next(simulate(policy, FlatNetwork(), rounds=1, seed=0))
 
 
-# -------------------------------------------------------------------- what is known, by id
-
-
 FEATURES = {"a": [1.0], "b": [2.0], "c": [4.0]}
 
 
@@ -316,14 +295,9 @@ def answer(selector: Selector, rounds: int, features=FEATURES) -> list[tuple]:
     return cohorts
 
 
-def test_sizes():
-    selector = Selector(Uniform(), cohort_size=np.int64(2), num_features=5)
-    assert (selector.cohort_size, selector.num_features) == (2, 5)
-    assert type(selector.cohort_size) is int
-
-
 def test_rates_count_from_the_round_in_which_a_client_joined():
-    selector = Selector(Uniform(), cohort_size=2, num_features=1, clients=["a", "b"])
+    selector = Selector(Uniform(), cohort_size=np.int64(2), num_features=1, clients=["a", "b"])
+    assert type(selector.cohort_size) is int
     answer(selector, 3, {"a": [1.0], "b": [2.0]})
     selector.join(["c"])
     assert array(selector.participation_rates()).tolist() == [1.0, 1.0, 0.0]
@@ -374,9 +348,6 @@ def test_expected_times_are_those_of_the_ridge_regression():
     assert np.isnan(blind.expected_times_s()["a"])
 
 
-# ------------------------------------------------------------------ the longest time
-
-
 def capped(**options):
     options = {"cohort_size": 3, "num_features": 1, "clients": ["a", "b", "c"], "longest_s": 4.0} | options
     return Selector(RBCSF(V=1.0, beta=0.2), **options)
@@ -418,6 +389,9 @@ def test_counts_of_cut_times_follow_their_clients():
 def test_the_longest_time_may_change_and_is_saved(tmp_path):
     selector = capped(longest_s=None)
     assert selector.longest_s is None
+    with pytest.raises(ConfigurationError, match="longest_s"):
+        selector.longest_s = 0.0
+    assert selector.longest_s is None
     selector.longest_s = np.float32(2.5)
     assert type(selector.longest_s) is float
     selector.select(FEATURES)
@@ -427,13 +401,6 @@ def test_the_longest_time_may_change_and_is_saved(tmp_path):
     assert loaded.longest_s == 2.5
     assert array(loaded.participation("capped")).tolist() == [1, 0, 0]
     assert array(loaded.backlog()).tolist() == array(selector.backlog()).tolist()
-
-
-def test_a_longest_time_out_of_range_is_refused():
-    selector = capped()
-    with pytest.raises(ConfigurationError, match="longest_s"):
-        selector.longest_s = 0.0
-    assert selector.longest_s == 4.0
 
 
 def test_one_endless_first_time_keeps_a_client_out_only_if_it_is_neither_cut_nor_provisional():
@@ -454,9 +421,6 @@ def test_one_endless_first_time_keeps_a_client_out_only_if_it_is_neither_cut_nor
     assert rounds_without(longest_s=None, guarded=False) == 300
     assert rounds_without(longest_s=10.0, guarded=False) < 40
     assert rounds_without(longest_s=None) < 40
-
-
-# -------------------------------------------------------------------- without contexts
 
 
 def test_nothing_need_be_known_of_clients(tmp_path):
@@ -527,9 +491,6 @@ def test_contexts_of_another_length_are_refused_and_the_parameter_is_named():
     plain.select()
     with pytest.raises(InvalidInputError, match="num_features = 1"):
         plain.select({"a": [1.0, 2.0]})
-
-
-# -------------------------------------------------------------------- what is refused, and what is shown
 
 
 @pytest.mark.parametrize("policy", [PartialPooling(), COCS(), CUCB(), LinUCBPairs()], ids=str)

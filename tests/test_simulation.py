@@ -1,7 +1,5 @@
 """The round loop: one world for all policies, resuming, empty rounds, and decisions that break a rule."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 import warnings
@@ -15,23 +13,17 @@ import pytest
 from fedroster import RBCSF, Floor, Uniform
 from fedroster.catalogue import make_policy, make_scenario
 from fedroster.core.errors import ConfigurationError, FairnessWarning, SelectionError
-from fedroster.core.problem import Feedback, Outcome, RoundContext, Selection, Status
-from fedroster.core.protocols import Stateless
 from fedroster.core.state import pack
 from fedroster.networks import FlatNetwork
-from fedroster.policies import Dirichlet, FedCS, FedCSGreedy, OmniscientP3
+from fedroster.policies import Dirichlet, OmniscientP3
 from fedroster.simulation import load_checkpoint, round_time, save_checkpoint, simulate
-
-ALL = (RBCSF(), OmniscientP3(), Uniform(), FedCS(), FedCSGreedy(), Dirichlet())
+from fedroster.types import Feedback, Outcome, RoundContext, Selection, Stateless, Status
 
 
 def outcome_of(times_s, responds=None, deadline_s=np.inf):
     times_s = np.asarray(times_s, float)
     responds = np.ones(times_s.shape, np.bool_) if responds is None else np.asarray(responds)
     return Outcome(times_s, times_s, times_s / 2, responds, deadline_s)
-
-
-# --- the loop ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -88,13 +80,8 @@ def test_feedback_is_what_the_chosen_did():
         assert played.time_s == times.max()
 
 
-@pytest.mark.parametrize("policy", ALL, ids=lambda p: type(p).__name__)
-def test_only_the_omniscient_see_the_truth(policy):
-    played = next(simulate(policy, FlatNetwork(), rounds=1, seed=0))
-    assert played.context.truth is None  # what is shown afterwards is what was reported
-
-
-# --- broken policies -----------------------------------------------------------------------------------------------
+def test_what_is_shown_afterwards_is_what_was_reported():
+    assert next(simulate(OmniscientP3(), FlatNetwork(), rounds=1, seed=0)).context.truth is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,29 +134,6 @@ def test_a_client_on_two_links():
         list(simulate(Dirichlet(), TwoLinks(availability=1.0), rounds=20, seed=0))
 
 
-# --- resuming ------------------------------------------------------------------------------------------------------
-
-
-def trace(rounds):
-    return [(r.number, r.selection.links.tolist(), r.time_s.hex()) for r in rounds]
-
-
-@pytest.mark.parametrize("policy", ALL, ids=lambda p: type(p).__name__)
-@pytest.mark.parametrize("stop", [1, 17])
-def test_resumed_equals_uninterrupted(policy, stop, tmp_path):
-    network, file = FlatNetwork(dropout=0.1), tmp_path / "run.npz"
-    through = list(simulate(policy, network, rounds=40, seed=5))
-    *_, last = simulate(policy, network, rounds=stop, seed=5)
-    save_checkpoint(file, last, policy=policy, environment=network, seed=5)
-    start = load_checkpoint(file, policy=policy, environment=network, seed=5)
-    assert start.round == stop
-    resumed = list(simulate(policy, network, rounds=40, seed=5, start=start))
-    assert trace(resumed) == trace(through[stop:])
-    for name in ("policy_state", "environment_state"):
-        left, right = pack(getattr(resumed[-1], name)), pack(getattr(through[-1], name))
-        assert {n: a.tobytes() for n, a in left.items()} == {n: a.tobytes() for n, a in right.items()}
-
-
 def test_a_checkpoint_belongs_to_its_run(tmp_path):
     file, network = tmp_path / "run.npz", FlatNetwork()
     *_, last = simulate(RBCSF(V=20.0), network, rounds=3, seed=5)
@@ -180,9 +144,6 @@ def test_a_checkpoint_belongs_to_its_run(tmp_path):
         load_checkpoint(file, policy=RBCSF(V=20.0), environment=network, seed=6)
     with pytest.raises(ConfigurationError, match="belongs to environment FlatNetwork"):
         load_checkpoint(file, policy=RBCSF(V=20.0), environment=FlatNetwork(num_clients=41), seed=5)
-
-
-# --- the policy is told only what was revealed ---------------------------------------------------------------------
 
 
 def test_commit_comes_once_and_before_the_feedback():

@@ -19,11 +19,6 @@ from weighing import Drawn
 CLIENTS = [f"c{number}" for number in range(6)]
 
 
-class TestDrawn(PolicyContract):
-    def policy(self):
-        return Drawn()
-
-
 def decide(selector, rounds):
     cohorts = []
     for _ in range(rounds):

@@ -102,15 +102,6 @@ class TestAggregation:
         assert found["w"].dtype == np.float32
         assert self.edges["b"].tolist() == [0.0, 1.0, 2.0]  # the old models are left as they were
 
-    def test_equals_the_form_with_updates(self):
-        """(3): the mean of the models is the edge model plus the mean of the updates."""
-        found = aggregate_edges(self.edges, self.models, self.server, self.used)
-        for name in self.edges:
-            for m in (0, 1):
-                mine = self.used & (self.server == m)
-                delta = self.models[name][mine] - self.edges[name][m]
-                np.testing.assert_allclose(found[name][m], self.edges[name][m] + delta.mean(axis=0), rtol=1e-6)
-
     def test_an_update_that_is_not_finite_is_refused(self):
         models = {name: values.copy() for name, values in self.models.items()}
         models["w"][0, 1] = np.nan

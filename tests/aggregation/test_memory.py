@@ -1,7 +1,5 @@
 """The update memory against its formula, written down plainly, and what may go wrong with a table."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

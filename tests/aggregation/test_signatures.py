@@ -1,14 +1,11 @@
 """Signatures of updates: the projection against a whole matrix, what it keeps of distances, and the output bias."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from fedroster.aggregation.signatures import signatures_of
 from fedroster.core.errors import ConfigurationError
-from fedroster.core.protocols import Signature
-from fedroster.core.streams import Streams
+from fedroster.types import Signature, Streams
 
 
 def models(shapes, count, *, seed=0):

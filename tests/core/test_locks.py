@@ -1,7 +1,5 @@
 """A folder has one writer at a time."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

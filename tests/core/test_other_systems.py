@@ -1,7 +1,5 @@
 """Windows and macOS, simulated: text mode, files that another program holds, what is left over, the drive's cache."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Text that others chose: nothing in it steers a terminal, forges a line of a log, or is a formula."""
 
-from __future__ import annotations
-
 import logging
 import re
 import unicodedata

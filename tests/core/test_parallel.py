@@ -1,7 +1,5 @@
 """Ranges over a thread pool."""
 
-from __future__ import annotations
-
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor

@@ -1,10 +1,9 @@
 """Parameters are checked against their types when a policy is made."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+import numpy as np
 import pytest
 
 from fedroster.core.errors import ConfigurationError
@@ -32,6 +31,7 @@ def test_what_is_in_range_is_kept():
     made = More(share=1, count=3, gap=0.0, percent=100.0, weights=(0.0, 2.0), kind="other", flag=False, extra=1.0)
     assert (made.share, made.gap, made.weights, made.extra) == (1, 0.0, (0.0, 2.0), 1.0)
     assert More().gap is None
+    assert not More(flag=np.bool_(False), count=np.int64(2)).flag
 
 
 @pytest.mark.parametrize(

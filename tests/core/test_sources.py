@@ -1,11 +1,5 @@
 """Which code made a run: edits of a plug-in's policy are seen, wherever its code lives."""
 
-from __future__ import annotations
-
-import os
-import subprocess
-import sys
-
 import pytest
 
 from fedroster.catalogue import policies, scenarios
@@ -56,37 +50,22 @@ def plugin(tmp_path):
     return package
 
 
-def python(home, *arguments):
-    """What a fresh interpreter prints that finds the plug-in."""
-    path = os.pathsep.join([str(home), *sys.path])
-    environment = os.environ | {"PYTHONPATH": path}
-    done = subprocess.run(
-        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=600, check=False
-    )
+def printed(forks, home, code):
+    """What a process prints that finds a plug-in."""
+    done = forks([f"import sys; sys.path.append({str(home)!r})\nfrom fedroster.core.sources import code_of\n{code}"])
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_an_edit_of_a_plugins_policy_is_computed_again_by_the_same_command(plugin, tmp_path):
+def test_an_edit_of_a_plugins_policy_is_computed_again_by_the_same_command(plugin, tmp_path, forks):
     def compared():
-        command = [
-            "compare",
-            "--policy",
-            "random",
-            "--policy",
-            "greedy",
-            "--seeds",
-            "0",
-            "--rounds",
-            "6",
-            "--task",
-            "none",
-            "--out",
-        ]
-        python(plugin.parent, "-c", "from fedroster.cli import main; main()", *command, str(tmp_path / "out"))
-        table = read_table(tmp_path / "out" / "participation.parquet")
+        out, few = tmp_path / "out", "--seeds 0 --rounds 6 --task none --workers 1"
+        command = ["fedroster", *f"compare --policy random --policy greedy {few} --out".split(), str(out)]
+        calls = "from fedroster.cli import main\ntry: main()\nexcept SystemExit as end: assert not end.code"
+        printed(forks, plugin.parent, f"sys.argv = {command}\n{calls}")
+        table = read_table(out / "participation.parquet")
         return table.filter(table["policy"] == "greedy")["chosen"].to_list(), {
-            path.name: path.stat().st_mtime_ns for path in (tmp_path / "out" / "trials").iterdir()
+            path.name: path.stat().st_mtime_ns for path in (out / "trials").iterdir()
         }
 
     first, kept = compared()
@@ -99,10 +78,10 @@ def test_an_edit_of_a_plugins_policy_is_computed_again_by_the_same_command(plugi
     assert read_json(tmp_path / "out" / "settings.json")["policies"] == ["random", "greedy"]
 
 
-def test_what_counts_is_what_lies_in_the_package(plugin):
+def test_what_counts_is_what_lies_in_the_package(plugin, forks):
     def found():
-        question = "from fedroster.catalogue import find_policy; from fedroster.core.sources import code_of"
-        return python(plugin.parent, "-c", f"{question}; print(code_of(find_policy('greedy').make))")
+        question = "from fedroster.catalogue import find_policy; print(code_of(find_policy('greedy').make))"
+        return printed(forks, plugin.parent, question)
 
     first = found()
     assert "'greedy (distribution)': 'greedy 1.0'" in first
@@ -119,14 +98,14 @@ def test_what_counts_is_what_lies_in_the_package(plugin):
     assert len({first, second, third, found()}) == 4
 
 
-def test_a_module_beside_one_that_is_not_installed_counts(tmp_path):
+def test_a_module_beside_one_that_is_not_installed_counts(tmp_path, forks):
     (tmp_path / "mine.py").write_text("import bonus\nclass Mine:\n    k = bonus.K\n")
     (tmp_path / "bonus.py").write_text("K = 1")
-    question = "from mine import Mine; from fedroster.core.sources import code_of; print(code_of(Mine))"
-    first = python(tmp_path, "-c", question)
-    assert first == python(tmp_path, "-c", question)
+    question = "from mine import Mine; print(code_of(Mine))"
+    first = printed(forks, tmp_path, question)
+    assert first == printed(forks, tmp_path, question)
     (tmp_path / "bonus.py").write_text("K = 2")
-    assert first != python(tmp_path, "-c", question)
+    assert first != printed(forks, tmp_path, question)
 
 
 def test_every_policy_and_scenario_of_ours_is_known_by_its_own_folder():

@@ -1,7 +1,5 @@
 """State files: what is saved is loaded, what is damaged is refused, and what was there stays."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import json
@@ -70,9 +68,6 @@ def assert_same(left, right):
             np.testing.assert_array_equal(a, b)
 
 
-# --- pack, unpack, grow, reset -------------------------------------------------------------------------------------
-
-
 def test_pack_names_nested_arrays():
     arrays = pack(state_of(4), "policy.")
     assert list(arrays) == [
@@ -134,9 +129,6 @@ def test_reset_forgets_some():
     assert state.count == 53
 
 
-# --- files ---------------------------------------------------------------------------------------------------------
-
-
 def saved(tmp_path, **arrays):
     file = tmp_path / "state.npz"
     save_arrays(file, arrays or pack(state_of(3)), {"round": 7}, kind="simulation")
@@ -191,18 +183,11 @@ def test_any_truncated_file_is_refused(tmp_path):
             load_arrays(file, kind="simulation")
 
 
-def foreign(tmp_path, header):
-    file = tmp_path / "state.npz"
-    np.savez(file, __header__=np.frombuffer(header, np.uint8), a=np.zeros(3))
-    return file
-
-
 def test_other_files_are_refused(tmp_path):
     file = tmp_path / "state.npz"
     for content in (
         b"",
         b"round,time\n1,2\n",
-        b"\x80\x04K\x01.",
         pickle.dumps({"a": np.zeros(3)}),
         np.random.default_rng(0).bytes(500),
     ):
@@ -210,19 +195,17 @@ def test_other_files_are_refused(tmp_path):
         with pytest.raises(StateFileError, match="is damaged or not a fedroster state file"):
             load_arrays(file, kind="simulation")
     np.savez(file, a=np.zeros(3))
-    with pytest.raises(StateFileError, match="is damaged or not a fedroster state file"):
-        load_arrays(file, kind="simulation")
     np.save(tmp_path / "one.npy", np.zeros(3))
-    with pytest.raises(StateFileError):
-        load_arrays(tmp_path / "one.npy", kind="simulation")
-    with pytest.raises(StateFileError):
-        load_arrays(tmp_path, kind="simulation")
+    for path in (file, tmp_path / "one.npy", tmp_path):
+        with pytest.raises(StateFileError):
+            load_arrays(path, kind="simulation")
 
 
 @pytest.mark.parametrize("header", [b"{}", b"[1]", b"3", b"null", b"\xff\xfe", b"{", b'{"format": "other"}'])
 def test_foreign_headers_are_refused(tmp_path, header):
+    np.savez(tmp_path / "state.npz", __header__=np.frombuffer(header, np.uint8), a=np.zeros(3))
     with pytest.raises(StateFileError, match=r"state\.npz' is"):
-        load_arrays(foreign(tmp_path, header), kind="simulation")
+        load_arrays(tmp_path / "state.npz", kind="simulation")
 
 
 def test_pickled_arrays_are_never_loaded(tmp_path):
@@ -254,9 +237,6 @@ def test_other_kinds_and_newer_versions_are_refused(tmp_path, monkeypatch):
 def test_a_missing_file_is_missing(tmp_path):
     with pytest.raises(FileNotFoundError, match="no state file at"):
         load_arrays(tmp_path / "none.npz", kind="simulation")
-
-
-# --- interrupted while writing -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Random streams by address."""
 
-from __future__ import annotations
-
 import itertools
 import subprocess
 import sys

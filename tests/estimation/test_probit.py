@@ -152,17 +152,9 @@ class TestPrior:
         ],
     )
     def test_refuses(self, wrong):
-        good = {
-            "num_clients": 2,
-            "num_servers": 1,
-            "num_features": 1,
-            "intervals": 2,
-            "variance": (1.0,),
-            "memory": (1.0,),
-        }
-        good |= wrong
+        sizes = {"num_clients": 2, "num_servers": 1, "num_features": 1}
         with pytest.raises(ConfigurationError, match="expected"):
-            probit_init(good.pop("num_clients"), good.pop("num_servers"), good.pop("num_features"), **good)
+            probit_init(**(sizes | {"intervals": 2, "variance": (1.0,), "memory": (1.0,)} | wrong))
 
 
 class TestMoments:
@@ -342,12 +334,8 @@ class TestNumbers:
 class TestOrder:
     def test_of_feedback_does_not_matter(self):
         rng = np.random.default_rng(11)
-        contexts, success, client, server = (
-            rng.random((20, 2)),
-            rng.random(20) < 0.5,
-            np.arange(20),
-            rng.integers(0, 2, 20),
-        )
+        contexts, success = rng.random((20, 2)), rng.random(20) < 0.5
+        client, server = np.arange(20), rng.integers(0, 2, 20)
         start = started(num_clients=20)
         once = learn(start, client, server, contexts, success, round=1)
         parts = start

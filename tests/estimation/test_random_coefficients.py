@@ -1,7 +1,5 @@
 """Random-coefficients regression: its formulae written densely, and populations that are known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -53,15 +51,16 @@ def some_history(*, seed=0, num_clients=7, num_features=3, rounds=12, memory=1e1
     return state, data, scale_s
 
 
+def assert_finite(state):
+    assert all(np.isfinite(value).all() for value in pack(state).values())
+
+
 def dense_posterior(contexts, times, weights, scale_s, noise, mean, covariance):
     """V and the estimate, as the module's first formulae have them."""
     information = (contexts.T * weights) @ contexts / scale_s**2
     moment = contexts.T @ (weights * times) / scale_s**2
     spread = np.linalg.inv(information / noise + np.linalg.inv(covariance))
     return spread, spread @ (moment / noise + np.linalg.inv(covariance) @ mean)
-
-
-# --- formulae ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("memory", [1e12, 5.0, 1.0])
@@ -117,9 +116,6 @@ def test_one_step_of_the_population():
     assert state.noise == pytest.approx(noise, rel=1e-5)
 
 
-# --- what is learned -----------------------------------------------------------------------------------------------
-
-
 def test_the_mean_time_forgets_an_outlier():
     """Until the memory of all clients is full it is the plain mean; then one time of 1e9 s fades."""
     state, one = coefficients_init(2, 1), np.ones(1)
@@ -164,9 +160,6 @@ def test_the_units_of_features_do_not_matter(units):
     np.testing.assert_allclose(predictions[1], predictions[0], rtol=1e-5)
 
 
-# --- awkward data --------------------------------------------------------------------------------------------------
-
-
 def settled(features_of, *, num_clients=5, rounds=30, seed=0, spread=0.1):
     """Play rounds with given contexts and times of 2 s per client number; return state and last contexts."""
     rng = np.random.default_rng(seed)
@@ -196,8 +189,7 @@ AWKWARD = {
 def test_awkward_features(kind, num_clients):
     """Coefficients may not be identified; predictions are."""
     state, features, scale_s = settled(AWKWARD[kind], num_clients=num_clients)
-    for value in pack(state).values():
-        assert np.isfinite(value).all()
+    assert_finite(state)
     predicted = (features * state.coefficients.T).sum(axis=1)
     np.testing.assert_allclose(predicted, scale_s, rtol=0.2)
     assert np.linalg.eigvalsh(state.covariance).min() >= 0.0
@@ -205,8 +197,7 @@ def test_awkward_features(kind, num_clients):
 
 def test_features_that_are_all_zero_teach_nothing_and_break_nothing():
     state, features, _ = settled(lambda rng, num: np.zeros((num, 2)))
-    for value in pack(state).values():
-        assert np.isfinite(value).all()
+    assert_finite(state)
     assert state.is_known
     assert ((features * state.coefficients.T).sum(axis=1) == 0.0).all()
 
@@ -224,8 +215,7 @@ def test_when_all_that_were_observed_are_forgotten(known):
     assert state.is_known == known
     state = learn(state, np.array([2]), np.ones((1, 3)), np.array([4.0]), scale_s=np.full(1, 4.0), memory=100.0)
     state = estimate_population(state, scale_s=np.full(7, 4.0))
-    for value in pack(state).values():
-        assert np.isfinite(value).all()
+    assert_finite(state)
     assert state.coefficients[:, 2].sum() > 0.0
 
 
@@ -250,8 +240,7 @@ def test_one_extreme_in_the_first_round(extreme_s):
     state = learn(state, client, features, time_s, scale_s=np.full(8, mean_s), memory=100.0)
     state = estimate_population(state, scale_s=np.full(20, mean_s))
     predicted = rng.uniform(0.5, 2.0, (20, 3)) * state.coefficients.T
-    for value in pack(state).values():
-        assert np.isfinite(value).all()
+    assert_finite(state)
     assert (predicted.sum(axis=1)[8:] > 0.05 * mean_s).all()  # the unseen
     assert (predicted.sum(axis=1) < 12.0 * mean_s).all()
     ordinary = [n for n in range(8) if n != 3]
@@ -293,9 +282,6 @@ def test_when_it_is_estimated():
     state = estimate_population(state, scale_s=scale_s)
     assert state.estimate_at == pytest.approx(3.3)
     assert state.observations < state.estimate_at
-
-
-# --- as a state ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("factor", [1e9, 1e12, 1e40, 1e-12])

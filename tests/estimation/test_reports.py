@@ -1,7 +1,5 @@
 """What clients reported last."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedroster.estimation.reports import assumed_sizes, learn_losses, learn_sizes

@@ -1,7 +1,5 @@
 """The flat network: Table 1, section 6.1.1 and Choices A1, A2 and A7."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 
@@ -9,13 +7,12 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, kstest
 
-from fedroster.core.problem import Outcome, RoundContext, Selection
-from fedroster.core.streams import Streams
 from fedroster.networks import FlatNetwork
-from fedroster.networks.flat import FlatState, scatter
+from fedroster.networks.flat import scatter
 from fedroster.policies import RBCSF
 from fedroster.simulation import simulate
 from fedroster.testing import EnvironmentContract
+from fedroster.types import Outcome, Selection, Streams
 
 
 class FlatContract(EnvironmentContract):
@@ -30,6 +27,7 @@ class FlatContract(EnvironmentContract):
         }
 
 
+@pytest.mark.usefixtures("resumes_in_forks")
 class TestFlatNetwork(FlatContract):
     def environment(self):
         return FlatNetwork()
@@ -110,9 +108,6 @@ def rounds(network, num_rounds, seed=0):
     return [network.observe(state, t, rng=streams.at("environment", t)) for t in range(1, num_rounds + 1)]
 
 
-# --- Table 1 and Table 2 -------------------------------------------------------------------------------------------
-
-
 def test_table_1():
     network = FlatNetwork()
     theta = network.init(rng=Streams(0).at("environment-init")).coefficients
@@ -138,16 +133,18 @@ def test_the_logarithm_is_selectable():
     assert FlatNetwork(log_base="e").max_expected_time_s == pytest.approx(9 + 10 / math.log(2))
 
 
-def test_the_bounds_hold_and_are_met():
-    """L and S bound what is drawn, and K the expected times, none by more than a fifth."""
-    network = FlatNetwork()
+@pytest.mark.parametrize(("drift", "part"), [(0.0, 0.8), (0.7, 0.7)])
+def test_the_bounds_hold_and_are_met(drift, part):
+    """L and S bound what is drawn, and K the expected times, none by much more than a fifth."""
+    network = FlatNetwork(drift=drift, drift_rounds=30.0)
     drawn = rounds(network, 300)
     norm = max(np.linalg.norm(context.features, axis=1).max() for context, _ in drawn)
     longest = max(outcome.expected_time_s.max() for _, outcome in drawn)
     theta = network.init(rng=Streams(0).at("environment-init")).coefficients
     assert 0.8 * network.feature_norm < norm <= network.feature_norm
-    assert 0.8 * network.max_expected_time_s < longest <= network.max_expected_time_s
-    assert network.coefficient_norm == pytest.approx(np.linalg.norm(theta, axis=0).max(), rel=1e-15)
+    assert part * network.max_expected_time_s < longest <= network.max_expected_time_s
+    assert network.coefficient_norm == pytest.approx(math.exp(drift) * np.linalg.norm(theta, axis=0).max(), rel=1e-12)
+    assert drawn[0][0].features.flags.f_contiguous  # what the estimator reads without a copy
 
 
 @pytest.mark.parametrize("num_clients", [1, 3, 4, 5, 7, 40, 41, 1000])
@@ -158,9 +155,6 @@ def test_classes_are_equal_blocks(num_clients):
     sizes = np.bincount(classes, minlength=4)
     assert sizes.shape == (4,)
     assert sizes.max() - sizes.min() <= 1
-
-
-# --- what is drawn -------------------------------------------------------------------------------------------------
 
 
 def test_other_classes():
@@ -183,9 +177,6 @@ def test_the_largest_noise_leaves_times_positive():
     network = FlatNetwork()
     _, outcome = network.observe(network.init(rng=Streams(0).at("environment-init")), 1, rng=Extreme())
     assert (outcome.exchange_time_s > 0).all()
-
-
-# --- beyond the paper ----------------------------------------------------------------------------------------------
 
 
 def test_the_defaults_draw_what_they_always_drew():
@@ -298,14 +289,6 @@ def test_the_largest_drift_leaves_numbers_finite(drift):
     assert math.isfinite(network.max_expected_time_s)
 
 
-@pytest.mark.parametrize("drift", [0.0, 0.7])
-def test_the_bounds_hold_with_drift(drift):
-    network = FlatNetwork(drift=drift, drift_rounds=30.0)
-    longest = max(outcome.expected_time_s.max() for _, outcome in rounds(network, 300))
-    assert 0.7 * network.max_expected_time_s < longest <= network.max_expected_time_s
-    assert network.coefficient_norm == pytest.approx(math.exp(drift) * FlatNetwork().coefficient_norm, rel=1e-12)
-
-
 def test_churn():
     """A client is away for a share of its cycle, in one piece; who is away is never available."""
     network = FlatNetwork(num_clients=400, churn=0.3, churn_rounds=50.0)
@@ -324,9 +307,6 @@ def test_churn():
     for (context, outcome), (plain, same) in zip(drawn, rounds(FlatNetwork(num_clients=400), 100), strict=True):
         np.testing.assert_array_equal(outcome.exchange_time_s, same.exchange_time_s)
         np.testing.assert_array_equal(context.available, plain.available & context.members)
-
-
-# --- who is there --------------------------------------------------------------------------------------------------
 
 
 def test_the_phase_stays():
@@ -358,11 +338,3 @@ def test_everybody_is_cold_at_first_and_after_a_pause():
         context, _ = network.observe(state, number, rng=Streams(0).at("environment", number))
         np.testing.assert_array_equal(context.features[:, 1], expected[number - 1])
         state = network.advance(state, context, Selection(number, np.array(chosen, np.int64)))
-        assert isinstance(state, FlatState)
-
-
-def test_features_are_column_major():
-    """What the estimator reads without a copy."""
-    context, _ = rounds(FlatNetwork(), 1)[0]
-    assert isinstance(context, RoundContext)
-    assert context.features.flags.f_contiguous

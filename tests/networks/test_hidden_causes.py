@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from fedroster.core.problem import Selection
-from fedroster.core.streams import Streams
 from fedroster.networks.hidden_causes import CAUSES, HiddenCauses
 from fedroster.networks.hierarchical import HierarchicalNetwork
 from fedroster.policies.uniform import Uniform
 from fedroster.testing import EnvironmentContract
+from fedroster.types import Selection, Streams
 
 
+@pytest.mark.usefixtures("resumes_in_forks")
 class TestContract(EnvironmentContract):
     rounds = 200
 

@@ -38,11 +38,13 @@ class Contract(EnvironmentContract):
         return Uniform()
 
 
+@pytest.mark.usefixtures("resumes_in_forks")
 class TestMnistContract(Contract):
     def environment(self):
         return HierarchicalNetwork(num_clients=12)
 
 
+@pytest.mark.usefixtures("resumes_in_forks")
 class TestGeometricContract(Contract):
     def environment(self):
         return GeometricCifar10(num_clients=20, num_servers=4, num_features=3)

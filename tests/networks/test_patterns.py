@@ -1,7 +1,5 @@
 """Availability patterns: each against its formula, by hand and by how often clients are there."""
 
-from __future__ import annotations
-
 import math
 from typing import get_args, get_type_hints
 
@@ -16,6 +14,7 @@ PATTERNS = get_args(get_type_hints(PatternedNetwork)["pattern"])
 USUAL = np.array([0.2, 0.9])
 
 
+@pytest.mark.usefixtures("resumes_in_forks")
 class TestContract(EnvironmentContract):
     def environment(self):
         return PatternedNetwork(num_clients=12, cohort_size=3, pattern="interleaved")

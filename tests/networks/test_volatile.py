@@ -1,7 +1,5 @@
 """The flat network whose clients vanish and return."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -12,6 +10,7 @@ from fedroster.simulation import simulate
 from fedroster.testing import EnvironmentContract
 
 
+@pytest.mark.usefixtures("resumes_in_forks")
 class TestContract(EnvironmentContract):
     def environment(self):
         return VolatileNetwork(num_clients=12, cohort_size=3)

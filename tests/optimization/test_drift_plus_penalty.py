@@ -1,7 +1,5 @@
 """P4: the solver against the printed algorithm, brute force and a heap, and its tie-breaking."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -53,7 +51,7 @@ def check_feasible(links, available, size):
 def test_agrees_with_brute_force_and_with_the_printed_algorithm():
     rng = np.random.default_rng(20)
     several = few = empty = 0
-    for case in range(4000):
+    for case in range(2500):
         times, backlog, available, size, penalty, continuous = random_instance(rng)
         links = solve(times, backlog, penalty, size, available=available, seed=case)
         check_feasible(links, available, size)
@@ -76,9 +74,9 @@ def test_agrees_with_brute_force_and_with_the_printed_algorithm():
             assert links.tolist() in winners
         several += len(winners) > 1
         few += np.count_nonzero(available) < size
-    assert several > 500  # ties were among them
-    assert few > 300  # and too few clients
-    assert empty > 10
+    assert several > 300  # ties were among them
+    assert few > 180  # and too few clients
+    assert empty > 6
 
 
 def test_a_wrong_solver_would_be_noticed():
@@ -95,9 +93,6 @@ def test_a_wrong_solver_would_be_noticed():
             wrong_greedy += p4_objective(times, backlog, longest, penalty) > best + 1e-9
     assert wrong_break > 50
     assert wrong_greedy > 50
-
-
-# --- many clients: the pruning path -------------------------------------------------------------------------------
 
 
 def shape_of(kind, rng, num, penalty, size):
@@ -182,9 +177,6 @@ def test_many_clients_exactly_with_integers():
         assert penalty * times[links].max() - backlog[links].sum() == heap_p4(times, backlog, size, penalty)
 
 
-# --- ties ---------------------------------------------------------------------------------------------------------
-
-
 def inclusion_counts(times, backlog, penalty, size, draws, seed):
     rng = np.random.default_rng(seed)
     counts = np.zeros(len(times), np.int64)
@@ -200,10 +192,7 @@ def test_round_one_is_fair():
 
 
 def test_the_tie_test_notices_an_order():
-    """Negative control: a fixed order, and a generator that favours the first half a little."""
-    fixed = np.zeros(40)
-    fixed[:8] = 4000
-    assert inclusion_p_value(fixed, 8, 4000) < 1e-9
+    """Negative control: a generator that favours the first half a little."""
     rng = np.random.default_rng(27)
     biased = np.zeros(40)
     weight = np.where(np.arange(40) < 20, 1.15, 1.0)
@@ -232,17 +221,10 @@ def test_ties_are_fair_among_many_clients():
 
 
 def test_equal_optima_are_equally_likely():
-    """Ten thresholds have the same objective: V t - Z_t = 0 for each single client."""
+    """Ten thresholds: V t - Z_t = 0 for each single client; and among many either the fast one or one that waited."""
     values = np.arange(10.0)
     counts = inclusion_counts(values, values, 1.0, 1, 3000, seed=31)
     assert inclusion_p_value(counts, 1, 3000) > 0.001
-
-
-# --- properties ---------------------------------------------------------------------------------------------------
-
-
-def test_two_equal_optima_among_many_clients():
-    """Either the fast client alone or one that waited; the rest is out of the question."""
     rng = np.random.default_rng(32)
     times, backlog = rng.uniform(200.0, 300.0, 5_000), np.zeros(5_000)
     times[[17, 4_000]] = 1.0, 3.0
@@ -291,9 +273,10 @@ def test_interpreted_and_compiled_choose_alike(monkeypatch):
 
     def chosen(rows):
         monkeypatch.setattr(compiled, "INTERPRETED_ROWS", rows)
-        monkeypatch.setattr(drift_plus_penalty, "_sweep", compiled.Kernel(drift_plus_penalty._sweep.py_func, {}))
         return [
             solve(times, backlog, 20.0, size, seed=size).tolist() for times, backlog in instances for size in (1, 7, 49)
         ]
 
-    assert chosen(10**9) == chosen(-1)
+    found = chosen(-1)
+    monkeypatch.setattr(drift_plus_penalty, "_sweep", compiled.Kernel(drift_plus_penalty._sweep.py_func, {}))
+    assert chosen(10**9) == found

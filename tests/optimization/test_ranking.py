@@ -1,9 +1,5 @@
 """The best rows, and samples of rows, against sorting, closed forms and frequencies."""
 
-from __future__ import annotations
-
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from fedroster.optimization.ranking import greatest, sample_by_weight, sample_systematically
+from reference import draw_orders
 
 
 @given(
@@ -40,21 +37,11 @@ def test_ties_are_broken_evenly():
     assert chisquare(counts[[0, 2, 4, 5]]).pvalue > 0.001
 
 
-def successive(weight, size):
-    """Probability of every set, summed over the orders in which it can be drawn."""
-    chance = {}
-    for order in itertools.permutations(range(len(weight)), size):
-        left, p = sum(weight), 1.0
-        for row in order:
-            p *= weight[row] / left
-            left -= weight[row]
-        chance[tuple(sorted(order))] = chance.get(tuple(sorted(order)), 0.0) + p
-    return chance
-
-
 def test_weights_are_sampled_one_after_the_other():
     weight, size, draws = np.array([5.0, 1.0, 2.0, 0.5]), 2, 20_000
-    expected = successive(weight.tolist(), size)
+    expected = {}
+    for order, p in draw_orders(weight.tolist(), size):
+        expected[tuple(sorted(order))] = expected.get(tuple(sorted(order)), 0.0) + p
     assert sum(expected.values()) == pytest.approx(1.0)
     rng = np.random.default_rng(2)
     counts = dict.fromkeys(expected, 0)

@@ -1,7 +1,5 @@
 """Ward's clusters: against the definition and SciPy's tree, with ties, and interpreted as compiled."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.cluster.hierarchy import fcluster, linkage
