@@ -33,8 +33,8 @@ def published():
 
 PAGES = sorted(path for path in published() if path.name == "index.md")
 
-# Before the registry: these pages say so, and are made again by the command that each names, at the registered seeds.
-BEFORE = {"cocs/older", "partial-pooling"}
+# Before the registry: it says so, and is made again by the commands in the table, at the registered seeds.
+BEFORE = {"partial-pooling"}
 
 
 def name(page):
