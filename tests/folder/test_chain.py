@@ -90,7 +90,7 @@ ATTACKS = {
     "swapped": lambda lines: [*lines[:3], lines[4], lines[3], *lines[5:]],
     "doubled": lambda lines: lines[:4] + lines[3:],
     "cut at the start": lambda lines: lines[1:],
-    "written anew": lambda lines: [*lines[:3], other_name(lines[3]), *lines[4:]],
+    "written again": lambda lines: [*lines[:3], other_name(lines[3]), *lines[4:]],
 }
 
 
