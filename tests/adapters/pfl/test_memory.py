@@ -71,32 +71,46 @@ class Seen(Postprocessor):
         return super().postprocess_server(**given)
 
 
+def users_of(policy: Any, size: int = COHORT, *, seed: int = 0, **options: Any) -> SelectedDataset:
+    return SelectedDataset(
+        lambda user: Dataset(DATA[user], user_id=user),
+        Selector(policy, cohort_size=size, guarded=False, longest_s=None, **options),
+        FlatNetwork(num_clients=USERS, cohort_size=size, availability=1.0),
+        seed=seed,
+    )
+
+
 def play(
-    rounds: int, options: UpdateMemory | None, folder: Path | None = None, policy: Any = None, observers: Any = ()
+    rounds: int,
+    options: UpdateMemory | None = None,
+    folder: Path | None = None,
+    *,
+    users: SelectedDataset | None = None,
+    weighed: bool = False,
+    last: Any = None,
+    validated: int = 0,
 ) -> tuple[dict[str, np.ndarray], Seen]:
     np.random.seed(0)  # noqa: NPY002 -- pfl draws from it
     torch.manual_seed(0)
-    chosen_by = policy or make_policy("random")
-    users = SelectedDataset(
-        lambda user: Dataset(DATA[user], user_id=user),
-        Selector(chosen_by, cohort_size=COHORT, guarded=False, longest_s=None, observers=observers),
-        FlatNetwork(num_clients=USERS, cohort_size=COHORT, availability=1.0),
-    )
+    users = users or users_of(make_policy("random"))
     net = Line()
     model = PyTorchModel(net, torch.optim.SGD, torch.optim.SGD(net.parameters(), 1.0))
     seen, algorithm = Seen(model), FederatedAveraging()
-    last: WeighUpdates = WeighUpdates(users)
+    weighs = WeighUpdates(users)
     if options is not None:
-        last = RememberUpdates(options, users, model, None if folder is None else folder / "updates")
-    others = [seen] if policy is None else [seen, WeightByDatapoints()]
+        weighs = RememberUpdates(options, users, model, None if folder is None else folder / "updates")
+    others = [seen, *([WeightByDatapoints()] if weighed else []), *([last] if last else [])]
     callbacks = []
     if folder is not None:
         callbacks = [RestoreTrainingCallback([RunCheckpoint(model, algorithm, users)], str(folder / "run"))]
     algorithm.run(
         NNAlgorithmParams(
-            central_num_iterations=rounds, evaluation_frequency=rounds + 1, train_cohort_size=COHORT, val_cohort_size=0
+            central_num_iterations=rounds,
+            evaluation_frequency=2 if validated else rounds + 1,
+            train_cohort_size=COHORT,
+            val_cohort_size=validated,
         ),
-        SimulatedBackend(users, FederatedDataset.from_slices(DATA, lambda: 0), postprocessors=last.after(*others)),
+        SimulatedBackend(users, FederatedDataset.from_slices(DATA, lambda: 0), postprocessors=weighs.after(*others)),
         model,
         NNTrainHyperParams(local_num_epochs=1, local_learning_rate=0.1, local_batch_size=2),
         NNEvalHyperParams(local_batch_size=None),
@@ -132,7 +146,7 @@ def test_weights_are_applied_by_federated_averaging_and_are_one_step_with_a_memo
         if getattr(event, "weights", None) is not None:
             weights.append(dict(zip(selector.ids_of(event.chosen), event.weights.tolist(), strict=True)))  # type: ignore[arg-type]
 
-    last, seen = play(9, options, policy=Drawn(0.5), observers=[note])
+    last, seen = play(9, options, users=users_of(Drawn(0.5), observers=[note]), weighed=True)
     played = [each for each in seen.rounds if each]
     assert len(played) == len(weights) == 9
     table = None if options is None else UpdateTable(options, last, USERS)
@@ -149,19 +163,11 @@ def test_weights_are_applied_by_federated_averaging_and_are_one_step_with_a_memo
             np.testing.assert_allclose(after[name], cohort[0][1][name] + step[name], atol=1e-5)
 
 
-def weighing(**options: Any) -> SelectedDataset:
-    return SelectedDataset(
-        lambda user: Dataset(DATA[user], **options),
-        Selector(Drawn(), cohort_size=4, guarded=False, longest_s=None),
-        FlatNetwork(num_clients=USERS, cohort_size=4, availability=1.0),
-    )
-
-
 def test_workers_share_the_factors_of_a_cohort(monkeypatch: pytest.MonkeyPatch) -> None:
     parts: list[dict[Any, float]] = []
     for rank in range(2):
         monkeypatch.setattr(dataset, "this_worker", lambda rank=rank: (rank, 2))
-        users = weighing()
+        users = users_of(Drawn(), 4)
         WeighUpdates(users).after()
         users.get_cohort(4)
         parts.append(dict(users.factors or {}))
@@ -172,10 +178,10 @@ def test_workers_share_the_factors_of_a_cohort(monkeypatch: pytest.MonkeyPatch) 
 
 def test_weights_that_nobody_applies_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="Drawn says how much each update counts, and there are no postproc"):
-        weighing().get_cohort(4)
+        users_of(Drawn(), 4).get_cohort(4)
     with pytest.raises(ConfigurationError, match="bounds one update of one round"):
-        WeighUpdates(weighing()).after(GaussianMechanism(1.0, 1.0))
-    WeighUpdates(users := weighing()).after()
+        WeighUpdates(users_of(Drawn(), 4)).after(GaussianMechanism(1.0, 1.0))
+    WeighUpdates(users := users_of(Drawn(), 4)).after()
     users.get_cohort(4)
     with pytest.raises(ConfigurationError, match="were not weighed; expected"):
         users.get_cohort(4)
@@ -201,7 +207,7 @@ def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_update_of_weight_zero_counts_nothing() -> None:
-    users = weighing()
+    users = users_of(Drawn(), 4)
     last = WeighUpdates(users)
     last.after()
     users.factors = {3: 0.0}
