@@ -37,21 +37,6 @@ def make(rules, *, policy=None, clients=SITES, cohort_size=6, **options):
 # -------------------------------------------------------------------- lists
 
 
-def test_lists_tags_and_patterns():
-    rules = Rules(
-        allow=["tag:approved", "clinic-?"], deny=["*-b"], tags={"approved": ["hospital-[ab]", "hospital-c", "laptop"]}
-    )
-    selector = make(rules)
-    assert set(selector.select().clients) == {"hospital-a", "hospital-c", "clinic-a", "laptop"}
-    assert selector.excluded() == {"hospital-b": "denied by '*-b'", "clinic-b": "denied by '*-b'"}
-    selector.rules = Rules(allow=["hospital-a"])
-    assert selector.select().clients == ("hospital-a",)
-    assert selector.excluded()["laptop"] == "not on the allow list"
-    selector.rules = None
-    assert len(selector.select().clients) == 6
-    assert selector.excluded() == {}
-
-
 def test_numbers_are_named_as_text_and_case_counts():
     selector = Selector(Uniform(), cohort_size=9, clients=[1, 12, "A", "a"], rules=Rules(allow=[1, "a"]))
     assert selector.select().clients == (1, "a")
@@ -65,11 +50,7 @@ def test_a_name_with_marks_of_patterns_is_named_by_itself():
 
 
 def test_names_that_read_the_same_are_one_name():
-    for twin in (
-        "\N{LATIN SMALL LETTER E WITH ACUTE}",
-        "e\N{COMBINING ACUTE ACCENT}",
-        "\N{ZERO WIDTH SPACE}\N{LATIN SMALL LETTER E WITH ACUTE}",
-    ):
+    for twin in ("\u00e9", "e\N{COMBINING ACUTE ACCENT}", "\N{ZERO WIDTH SPACE}\u00e9"):
         selector = make(Rules(deny=["e\N{COMBINING ACUTE ACCENT}"]), clients=[twin, "a", "b"])
         assert selector.select().clients == ("a", "b")
         assert twin in selector.excluded()
@@ -185,18 +166,12 @@ def test_priorities_hold_within_groups():
 # -------------------------------------------------------------------- how often
 
 
-def test_separation_in_seconds():
+def test_a_clock_that_was_set_back_lets_no_client_in_too_early():
     now = [1000.0]
     selector = make(Rules(least_separation_s=60.0), clients=["a", "b"], cohort_size=1, clock=lambda: now[0])
     (first,) = selector.select().clients
-    (second,) = selector.select().clients
-    assert {first, second} == {"a", "b"}
-    now[0] += 59.0
-    assert selector.select().is_empty
-    now[0] += 1.0
-    (third,) = selector.select().clients
-    now[0] = 5.0  # a clock that was set back lets no client in too early: time stands still
-    assert {third, *selector.select().clients} == {"a", "b"}
+    now[0] = 5.0  # time stands still
+    assert {first, *selector.select().clients} == {"a", "b"}
     now[0] += 59.0
     assert selector.select().is_empty
     now[0] += 1.0
@@ -260,9 +235,13 @@ def test_rules_in_time_are_warned_of_once_by_the_time_between_rounds():
     assert ["at most 64 % of the rounds can begin" in str(each.message) for each in said] == [True]
 
 
-def test_what_cannot_be_met_is_owed_for_the_rounds_that_the_rules_leave():
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_cannot_be_met_is_owed_for_the_rounds_that_the_rules_leave(restarts, tmp_path):
     with pytest.warns(FairnessWarning, match="least_separation = 5 lets a client take part in 1 of 5"):
         selector = make(Rules(least_separation=5), policy=RBCSF(beta=0.3), cohort_size=2)
+    if restarts:
+        selector.save(tmp_path / "state.npz")
+        selector = Selector.load(tmp_path / "state.npz", selector.policy)
     answered(selector, 60)
     assert max(selector.backlog().values()) < 3.0
 
@@ -377,17 +356,16 @@ def test_a_rule_that_makes_a_promise_impossible_says_so(rules, text):
 
 
 def test_rules_that_leave_a_promise_possible_say_nothing():
+    groups = {"h": Group(["hospital-*"], least=1, most=2)}
     rules = Rules(
         allow=["hospital-*", "clinic-*"],
-        groups={"h": Group(["hospital-*"], least=1, most=2)},
+        groups=groups,
         least_separation=2,
         most_per_window=2,
         window=4,
         least_cohort=2,
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        make(rules, policy=RBCSF(beta=0.3), cohort_size=2)
+    make(rules, policy=RBCSF(beta=0.3), cohort_size=2)  # a warning would be an error
 
 
 COUNTRIES = [f"{land}-{number}" for land in ("de", "fr") for number in range(3)]
@@ -460,15 +438,6 @@ def test_a_promise_counts_the_clients_that_the_rules_leave():
 def write(path, text):
     path.write_text(text)
     return path
-
-
-def test_what_cannot_be_met_rests_after_a_restart_too(tmp_path):
-    policy = RBCSF(beta=0.3)
-    with pytest.warns(FairnessWarning):
-        make(Rules(least_separation=5), policy=policy, cohort_size=2).save(tmp_path / "state.npz")
-    selector = Selector.load(tmp_path / "state.npz", policy)
-    answered(selector, 60)
-    assert max(selector.backlog().values()) < 3.0
 
 
 def test_a_file_is_read_once_and_again_when_it_is_loaded_again(tmp_path):
