@@ -36,7 +36,7 @@ class Signature:
     """What a policy learns of each update (:func:`~fedroster.aggregation.signatures.signatures_of`).
 
     Attributes:
-        of: "update" for a Gaussian projection of it, "bias" for that of the output layer's bias, one number a class.
+        of: "update" for a random projection of it, "bias" for that of the output layer's bias, one number a class.
         length: Numbers of a signature, s >= 1.
     """
 
