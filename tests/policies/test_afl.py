@@ -1,29 +1,19 @@
 """AFL against its law: who is left out, who is drawn by value, and who at random."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
-from fedroster.core.problem import ProblemSpec
-from fedroster.core.streams import Streams
 from fedroster.policies import AFL
 from fedroster.policies.afl import valuations
 from fedroster.policies.power_of_choice import PowerOfChoiceState
+from fedroster.types import ProblemSpec, Streams
 from reference import afl_inclusion
-from rounds import context_of, report
+from rounds import context_of, counts, report
 
 
 def known(loss, num_samples=100.0):
     loss = np.array(loss, np.float64)
     return PowerOfChoiceState(loss, np.ones(loss.shape[0], np.int64), np.full(loss.shape[0], num_samples))
-
-
-def frequencies(policy, state, context, draws=3000):
-    count = np.zeros(context.num_links)
-    for draw in range(draws):
-        count[policy.select(state, context, rng=Streams(4).at("policy", draw)).links] += 1
-    return count / draws
 
 
 def test_a_value_is_the_root_of_the_size_times_the_loss():
@@ -33,7 +23,7 @@ def test_a_value_is_the_root_of_the_size_times_the_loss():
 
 def test_of_eight_clients_two_are_left_and_drawn_as_their_values_say():
     """Losses 1 to 8 of 100 samples each: v = 70 and 80 stay, and are drawn first with .4750 and .5250."""
-    found = frequencies(AFL(alpha_3=0.0), known(range(1, 9)), context_of(8, 1))
+    found = counts(AFL(alpha_3=0.0), known(range(1, 9)), context_of(8, 1), 3000, seed=4) / 3000
     assert found[:6].sum() == 0.0
     np.testing.assert_allclose(found[6:], [0.4750, 0.5250], atol=0.02)
     assert 1.0 / (1.0 + np.exp(0.1)) == pytest.approx(0.4750, abs=5e-5)
@@ -45,7 +35,7 @@ def test_of_eight_clients_two_are_left_and_drawn_as_their_values_say():
 def test_inclusion_is_that_of_the_paper(size, alphas):
     """By all orders of draws; the third case has fewer clients left than are to be drawn by value."""
     value = np.array([3.0, 1.0, 8.0, 5.0, 6.5, 2.0, 7.0])
-    found = frequencies(AFL(*alphas), known(value), context_of(7, size))
+    found = counts(AFL(*alphas), known(value), context_of(7, size), 3000, seed=4) / 3000
     np.testing.assert_allclose(found, afl_inclusion(10.0 * value, size, *alphas), atol=0.03)
 
 

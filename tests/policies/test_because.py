@@ -1,7 +1,5 @@
 """Each policy says why: what it names turns the decision exactly there, and nothing is named that does not."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import math
@@ -13,8 +11,8 @@ from fedroster import make_policy
 from fedroster.catalogue import POLICIES
 from fedroster.core.because import because
 from fedroster.core.protocols import signs
-from fedroster.core.streams import Streams
-from fedroster.types import Feedback, ProblemSpec, RoundContext, Status
+from fedroster.types import Feedback, ProblemSpec, RoundContext, Status, Streams
+from priced import priced_context
 
 N, M = 12, 4
 FLAT = {
@@ -73,16 +71,10 @@ def rounds(text, *, num_rounds=24, seed=0, edge=False):
         there = rng.random(N) < 0.8
         context = RoundContext(number, rng.uniform(0.5, 1.0, (N, 1)), there, spec.cohort_size)
         if edge:
-            context = RoundContext(
-                number,
-                rng.uniform(0.0, 1.0, (2 * N, 1)),
-                np.repeat(there, 2) & (rng.random(2 * N) < 0.9),
-                spec.cohort_size,
-                client=np.repeat(np.arange(N), 2),
-                server=np.tile([0, 1], N),
-                cost=rng.uniform(0.5, 1.5, 2 * N),
-                budget=np.array([2.0, 3.0]),
-            )
+            links = {"client": np.repeat(np.arange(N), 2), "server": np.tile([0, 1], N), "budget": [2.0, 3.0]}
+            links["features"] = rng.uniform(0.0, 1.0, (2 * N, 1))
+            links["available"] = np.repeat(there, 2) & (rng.random(2 * N) < 0.9)
+            context = priced_context(rng.uniform(0.5, 1.5, 2 * N), **links, number=number, size=spec.cohort_size)
         selection = policy.select(state, context, rng=streams.at("policy", number))
         yield policy, copy.deepcopy(state), context, selection
         clients = context.clients_of(selection.links)
@@ -154,7 +146,7 @@ def test_what_is_named_turns_the_decision_exactly_there(text, edge):
                     then, there = changed(policy, state, context, client, limit, value)
                     turned = all(  # where clients tie, chance decides: then nothing is turned for sure
                         is_chosen(there, policy.select(then, there, rng=Streams(draw).at("")), client) != was
-                        for draw in range(4 if turns else 30)
+                        for draw in range(4 if turns else 20)
                     )
                     assert turned == turns, (context.round, client, why, limit, value)
     assert named == (set() if edge else FLAT[text])
@@ -172,11 +164,11 @@ def test_every_policy_of_a_running_federation_says_why():
 )
 def test_a_probability_is_how_often_the_draw_falls_so(text):
     found = 0
-    for number, (policy, state, context, selection) in enumerate(rounds(text)):
+    for number, (policy, state, context, selection) in enumerate(rounds(text, num_rounds=10)):
         if number not in (0, 5, 9):
             continue
         draws = [
-            policy.select(copy.deepcopy(state), context, rng=Streams(seed).at("draw")).links for seed in range(400)
+            policy.select(copy.deepcopy(state), context, rng=Streams(seed).at("draw")).links for seed in range(250)
         ]
         for client in np.flatnonzero(context.available).tolist():
             why = because(policy, state, context, selection, client)

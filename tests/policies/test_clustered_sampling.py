@@ -1,7 +1,5 @@
 """Clustered sampling: its urns exactly, the theorem on its variance for every instance, and the law of its draws."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

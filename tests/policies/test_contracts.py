@@ -1,11 +1,10 @@
-"""Every policy keeps the public contract; its variants play three rounds and are kept."""
-
-from __future__ import annotations
+"""Every policy keeps the public contract; its variants play three rounds and are kept; each says how it draws."""
 
 import numpy as np
 import pytest
 
-from fedroster.catalogue import make_policy
+from fedroster.catalogue import make_policy, policies
+from fedroster.core.protocols import draws
 from fedroster.core.state import pack, unpack
 from fedroster.core.streams import Streams
 from fedroster.networks import FlatNetwork
@@ -24,9 +23,10 @@ FLAT = {
     "dirichlet:gamma_2=0.5": {},
     "p3:V=5": EQUIVARIANT,
     "round-robin": EQUIVARIANT,
+    "by-speed:longest_gap=2": {},
+    "participation-weights": {},
     "size-weighted": {},
     "power-of-choice": {},
-    "power-of-choice:d=1000": EQUIVARIANT,  # everybody is a candidate, and losses do not tie
     "oort": {},
     "tifl:tiers=3,interval=2": {},
     "e3cs": {},
@@ -50,13 +50,13 @@ PRICED = {
     "oracle": {},
     "oracle-p": FIXED,
     "partial-pooling": {},
-    "random": {},
 }
 
 
 def contract(text, base, declared):
     """A test class for a policy."""
-    return type("TestContract", (base,), {"policy": lambda self: make_policy(text), **declared})
+    kind = type("TestContract", (base,), {"policy": lambda self: make_policy(text), **declared})
+    return pytest.mark.usefixtures("resumes_in_forks")(kind)
 
 
 for _base, _policies in ((PolicyContract, FLAT), (HierarchicalPolicyContract, PRICED)):
@@ -87,7 +87,10 @@ VARIANTS = [
     *[(text, SMALL) for text in PRICED if text not in ("cocs", "oracle-p")],
     ("cocs:scale=0.01,h_T=2,low=0/0/0,high=100/100/100", SMALL),
     ("partial-pooling:beta=0.2", SMALL),
+    ("participation-weights/rbcs-f:V=5,beta=0.1", SMALL),
+    ("participation-weights/oort", SMALL),
     ("cocs", ONE_SERVER),
+    ("random", HierarchicalNetwork()),
     ("oracle-p", ONE_SERVER),
     ("cocs:scale=0,h_T=1", HierarchicalNetwork()),
     ("cocs:scale=0,h_T=1,solver=fast-lazy-greedy,utility=square-root", HierarchicalNetwork()),
@@ -109,6 +112,31 @@ def test_a_variant_plays_and_is_kept(text, network):
     np.testing.assert_array_equal(*chosen)
 
 
+def test_where_everybody_is_a_candidate_power_of_choice_draws_nothing():
+    """And losses do not tie."""
+    contract("power-of-choice:d=1000", PolicyContract, EQUIVARIANT)().test_renumbered_clients_get_the_same_decision()
+
+
 @pytest.mark.parametrize("text", [text for text, network in VARIANTS if network is SMALL])
 def test_variants_learn_a_round_alike_in_any_order_and_parts(text):
     contract(text, PolicyContract, {})().test_the_order_of_feedback_does_not_matter()
+
+
+DRAWING = {"afl", "by-speed", "clustered-sampling", "dirichlet", "e3cs", "fedcor", "oort", "pisces", "power-of-choice"}
+DRAWING |= {"divfl", "hics-fl", "optimal-client-sampling", "size-weighted", "tifl"}
+KINDS = {name: draws(make_policy(name)) for name in policies()}
+
+
+def test_every_policy_says_how_it_draws():
+    assert {name for name, kind in KINDS.items() if kind == "unknown"} == DRAWING | {"fedcs-greedy"}
+    assert {name for name, kind in KINDS.items() if kind == "uniform"} == {"participation-weights", "random"}
+
+
+@pytest.mark.parametrize("name", ["rbcs-f", "floor", "random", "dirichlet", "e3cs", "power-of-choice"])
+def test_a_policy_that_never_draws_decides_the_same_whatever_the_stream(name):
+    """After 30 rounds, when times are known and nothing ties; policies that draw decide differently."""
+    policy, network = make_policy(name), FlatNetwork(num_clients=14, cohort_size=4)
+    *_, last = simulate(policy, network, rounds=30, seed=3)
+    context, _ = network.observe(last.environment_state, 31, rng=Streams(3).at("environment", 31))
+    found = {policy.select(last.policy_state, context, rng=np.random.default_rng(n)).links.tobytes() for n in range(20)}
+    assert (len(found) == 1) == (KINDS[name] == "never")

@@ -1,7 +1,5 @@
 """CS-UCB and CS-UCB-Q against loops over clients."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -10,7 +8,6 @@ import pytest
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Status
 from fedroster.networks import FlatNetwork
 from fedroster.policies import CSUCB
-from fedroster.policies.cs_ucb import mean_reward, upper_bounds
 from fedroster.simulation import simulate
 
 
@@ -72,22 +69,6 @@ def test_every_index_and_decision_agrees_with_a_loop(policy):
         longest_s = max([longest_s, *time_s[~lost].tolist()]) if policy.longest_s == 0.0 else policy.longest_s
     assert state.longest_s == longest_s
     assert state.measured.sum() < state.answers.sum() == state.plays.sum()
-
-
-def test_rewards():
-    found = mean_reward(np.array([2, 2, 0]), np.array([2, 1, 0]), np.array([6.0, 2.0, 0.0]), 4.0)
-    np.testing.assert_allclose(found, [0.25, 0.25, 0.0])
-    np.testing.assert_array_equal(mean_reward(np.array([1]), np.array([0]), np.array([0.0]), 0.0), [0.0])
-
-
-def test_bounds_in_closed_form():
-    reward, plays = np.array([0.5, 0.25, 0.0]), np.array([4, 100, 0])
-    found = upper_bounds(reward, plays, round=10, num_chosen=3)
-    np.testing.assert_allclose(
-        found, [0.5 + math.sqrt(math.log(10)), 0.25 + math.sqrt(4 * math.log(10) / 100), math.inf]
-    )
-    found = upper_bounds(reward, plays, round=10)
-    np.testing.assert_allclose(found, [1.0, 0.25 + math.sqrt(2 * math.log(10) / 100), 1.0])
 
 
 def test_everybody_is_chosen_once_first():

@@ -5,13 +5,14 @@ import numpy as np
 import pytest
 
 from fedroster.core.errors import ConfigurationError
-from fedroster.core.problem import Feedback, Outcome, ProblemSpec, Selection, Status, check_selection
+from fedroster.core.problem import Outcome, ProblemSpec, Selection, Status, check_selection
 from fedroster.networks.hierarchical import GeometricMnist, HierarchicalCifar10, HierarchicalNetwork
 from fedroster.optimization.budgeted import choices_of
 from fedroster.optimization.decision_pool import playable, pool_init, recall, remember, with_arms
 from fedroster.policies.cucb import CUCB, CUCBPairs, pair_bounds, ucb1
 from fedroster.simulation import simulate
 from priced import priced_context
+from rounds import report
 
 
 class TestPool:
@@ -82,15 +83,8 @@ class TestUCB1:
             links = policy.select(state, now, rng=np.random.default_rng(0)).links
             state = policy.commit(state, now, Selection(number, links))
             arms.append(recall(state.pool, number))
-        late = Feedback(
-            round=2,
-            client=np.array([0, 1]),
-            features=np.zeros((2, 2)),
-            status=np.array([Status.COMPLETED, Status.LATE], np.uint8),
-            exchange_time_s=np.ones(2),
-            server=np.zeros(2, np.int64),
-        )
-        state = policy.update(state, late)
+        status = [Status.COMPLETED, Status.LATE]
+        state = policy.update(state, report([0, 1], round=2, status=status, features=np.zeros((2, 2)), server=[0, 0]))
         assert sorted(arms) == [0, 1, 2]
         assert state.utility[arms[1]] == 1.0
         assert state.utility.sum() == 1.0

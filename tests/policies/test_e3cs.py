@@ -1,7 +1,5 @@
 """E3CS against its equations: exact allocation, inclusion probabilities, weights."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,10 +7,9 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 from fedroster.core.problem import ProblemSpec, Status
-from fedroster.core.streams import Streams
 from fedroster.policies import E3CS
 from fedroster.policies.e3cs import E3CSState, allocate
-from rounds import context_of, report
+from rounds import context_of, counts, report
 
 
 def allocation_by_root(weight, size, quota):
@@ -77,12 +74,11 @@ def with_weights(weight):
 def test_clients_are_included_as_often_as_allocated():
     policy, weight = E3CS(fairness=0.5), np.array([0.5, 1.0, 1.5, 2.0, 3.0, 9.0, 9.0, 4.0])
     state, context = with_weights(weight), context_of(8, 3, available=[1, 1, 1, 1, 1, 1, 1, 0])
-    draws, counts = 10_000, np.zeros(8)
-    for draw in range(draws):
-        counts[policy.select(state, context, rng=Streams(1).at("policy", draw)).links] += 1
+    draws = 10_000
+    found = counts(policy, state, context, draws, seed=1)
     expected = np.array([*allocation_by_root(weight[:7].tolist(), 3, 0.5 * 3 / 7), 0.0])
     deviation = np.sqrt(draws * expected * (1 - expected))
-    assert (np.abs(counts - draws * expected) <= 4.0 * deviation + 1e-9).all()
+    assert (np.abs(found - draws * expected) <= 4.0 * deviation + 1e-9).all()
 
 
 @pytest.mark.parametrize("fairness", [0.0, 0.5])

@@ -1,14 +1,11 @@
 """F3AST: long-run rates by hand and by a slow loop, its weights, and who may never be chosen."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
-from fedroster.core.problem import RoundContext, Selection
-from fedroster.core.streams import Streams
 from fedroster.policies import F3AST
 from fedroster.policies.f3ast import F3ASTState
+from fedroster.types import RoundContext, Selection, Streams
 from reference import f3ast_rates
 from rounds import context_of, report
 

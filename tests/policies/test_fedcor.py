@@ -1,19 +1,16 @@
 """FedCor: its gradient, its greedy choice, and when it asks, fits and discounts."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from fedroster.core.problem import Outcome, ProblemSpec, Selection
-from fedroster.core.streams import Streams
 from fedroster.networks import FlatNetwork
 from fedroster.policies import FedCor
 from fedroster.policies.fedcor import choose, fit, slope
 from fedroster.simulation import simulate
+from fedroster.types import Outcome, ProblemSpec, Selection, Streams
 from reference import fedcor_cohort
 from rounds import context_of
 

@@ -1,15 +1,9 @@
 """FLOOR: its guarantee against adversaries, its formulae written once more, and its speed on Huang et al.'s network."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math
-import os
-import subprocess
-import sys
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +11,7 @@ import pytest
 from federations import array
 from fedroster import RBCSF, Selector
 from fedroster.core.errors import InfeasibleError
-from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Status, check_selection
+from fedroster.core.problem import ProblemSpec, RoundContext, check_selection
 from fedroster.core.state import pack
 from fedroster.core.streams import Streams
 from fedroster.estimation import usual_times
@@ -26,6 +20,7 @@ from fedroster.policies import Floor
 from fedroster.queues import snap_rate
 from fedroster.simulation import simulate
 from reference import inclusion_p_value
+from rounds import report
 
 
 class World:
@@ -47,14 +42,7 @@ class World:
         features = np.asfortranarray(np.column_stack((np.ones(self.num_clients), rng.random(self.num_clients))))
         if client is not None:
             features, available = np.asfortranarray(features[client]), available[client]
-        return RoundContext(
-            round=self.round,
-            features=features,
-            available=available,
-            cohort_size=self.size,
-            members=members,
-            client=client,
-        )
+        return RoundContext(self.round, features, available, self.size, members=members, client=client)
 
     def play(self, available, *, members=None, client=None):
         """One round; returns the chosen clients."""
@@ -66,14 +54,9 @@ class World:
         self.state = self.policy.commit(self.state, context, selection)
         noise = self.streams.at("noise", self.round).uniform(0.2, 1.8, self.num_clients)[chosen]
         features = context.features[selection.links]
-        feedback = Feedback(
-            round=self.round,
-            client=chosen,
-            features=features,
-            status=np.full(chosen.shape[0], Status.COMPLETED, np.uint8),
-            exchange_time_s=self.speed[chosen] * (1.0 + features[:, 1]) * noise,
-        )
-        self.state = self.policy.update(self.state, feedback)
+        time_s = self.speed[chosen] * (1.0 + features[:, 1]) * noise
+        told = report(chosen, round=self.round, time_s=time_s, features=features)
+        self.state = self.policy.update(self.state, told)
         self.was_there += available
         self.took_part[chosen] += 1
         return chosen
@@ -88,9 +71,6 @@ class World:
         rounds = self.was_there if rounds is None else rounds
         due = beta.numerator * rounds // beta.denominator - slack
         return np.flatnonzero(self.took_part < due)
-
-
-# --- the guarantee -------------------------------------------------------------------------------------------------
 
 
 def at_random(owed, size, rng):
@@ -153,50 +133,41 @@ FLEETS = [
 ]
 
 
-def worst_shortfall(policy_of, adversary, *, rounds=45, seeds=1, fleets=FLEETS):
-    """Largest number of clients that lack something after any round, over the fleets."""
-    worst = 0
-    for (num_clients, size, text), seed in itertools.product(fleets, range(seeds)):
-        beta = Fraction(text)
-        policy = policy_of(float(beta))
-        world = World(policy, num_clients=num_clients, cohort_size=size, seed=seed)
-        rng = np.random.default_rng(seed)
+def rounds_of(adversary, *, rounds=45, seeds=range(1), fleets=FLEETS, **options):
+    """Every round of every fleet: its world, and beta."""
+    for (num_clients, size, text), seed in itertools.product(fleets, seeds):
+        beta, rng = Fraction(text), np.random.default_rng(seed)
+        world = World(Floor(beta=float(beta), **options), num_clients=num_clients, cohort_size=size, seed=seed)
         for _ in range(rounds):
             world.play(adversary(world.owed(beta), size, rng))
-            worst = max(worst, world.lacks(beta, policy.slack).size)
-    return worst
+            yield world, beta
 
 
-@pytest.mark.parametrize("share_of", ["rounds", "available"])
-@pytest.mark.parametrize("slack", [0, 1, 2])
+BY_SHARE = pytest.mark.parametrize("share_of", ["rounds", "available"])
+BY_SLACK = pytest.mark.parametrize("slack", [0, 2])
+TOUGHEST = (reveal_the_least_crowd, reveal_from_a_level_up)
+
+
+@BY_SHARE
+@BY_SLACK
 @pytest.mark.parametrize("adversary", ADVERSARIES)
 def test_everybody_has_its_share_whoever_is_there(adversary, slack, share_of):
     """x_n >= floor(beta A_n) - c after every round, if N <= m floor(1 / beta), whatever the availability."""
-
-    def policy(beta):
-        return Floor(beta=beta, slack=slack, share_of=share_of)
-
-    assert worst_shortfall(policy, adversary) == 0
+    for world, beta in rounds_of(adversary, slack=slack, share_of=share_of):
+        assert world.lacks(beta, slack).size == 0
 
 
-def test_the_check_can_fail(monkeypatch):
-    """Negative control: the same when no client is ever urgent."""
+@pytest.mark.parametrize("adversary", TOUGHEST)
+def test_the_check_can_fail_and_its_condition_is_needed(adversary, monkeypatch):
+    """Negative controls: 6 clients where m floor(1 / beta) is 4; and no client is ever urgent."""
+    crowded = rounds_of(adversary, slack=0, share_of="available", fleets=[(6, 2, "0.45")], seeds=range(8))
+    assert any(world.lacks(beta, 0).size for world, beta in crowded)
     monkeypatch.setattr(Floor, "urgent_at", lambda self, **_: math.inf)
-    for adversary in (reveal_the_least_crowd, reveal_from_a_level_up):
-        assert worst_shortfall(lambda beta: Floor(beta=beta, slack=0), adversary) > 0
+    assert any(world.lacks(beta, 0).size for world, beta in rounds_of(adversary, slack=0))
 
 
-def test_the_condition_is_needed():
-    """Negative control: with 6 clients where m floor(1 / beta) is 4, adversaries do harm."""
-    for adversary in (reveal_the_least_crowd, reveal_from_a_level_up):
-        harm = worst_shortfall(
-            lambda beta: Floor(beta=beta, slack=0, share_of="available"), adversary, fleets=[(6, 2, "0.45")], seeds=8
-        )
-        assert harm > 0
-
-
-@pytest.mark.parametrize("share_of", ["rounds", "available"])
-@pytest.mark.parametrize("slack", [0, 1, 2])
+@BY_SHARE
+@BY_SLACK
 @pytest.mark.parametrize(("num_clients", "size", "text"), [*FLEETS, (40, 8, "0.15"), (40, 8, "1/5"), (200, 20, "0.1")])
 def test_always_available(num_clients, size, text, slack, share_of):
     """x_n >= floor(beta t) - c, also where beta = m / N leaves nothing to spare, and 1 / beta is no integer."""
@@ -207,7 +178,7 @@ def test_always_available(num_clients, size, text, slack, share_of):
         assert world.lacks(beta, slack, t).size == 0
 
 
-@pytest.mark.parametrize("slack", [0, 1, 2])
+@BY_SLACK
 def test_always_available_while_others_come_and_go(slack):
     """Clients that are always there have their share of all rounds, whatever the others do."""
     beta = Fraction("0.15")
@@ -222,7 +193,7 @@ def test_always_available_while_others_come_and_go(slack):
 
 @pytest.mark.parametrize("absence", [0, 3, 8])
 @pytest.mark.parametrize("beta", [0.15, 0.3, 0.45])
-@pytest.mark.parametrize("slack", [0, 1, 2])
+@BY_SLACK
 def test_absences_that_can_be_made_up(slack, beta, absence):
     """(c + 1 - u) / beta - 1 rounds away, beta / (1 - beta) times as many there: no share of rounds is lost."""
     policy = Floor(beta=beta, slack=slack, absence=absence)
@@ -232,7 +203,7 @@ def test_absences_that_can_be_made_up(slack, beta, absence):
     world = World(policy, num_clients=6, cohort_size=5)
     available = np.ones(6, np.bool_)
     rate = Fraction(str(beta))
-    for t in range(1, 400):
+    for t in range(1, 250):
         available[0] = (t - 1) % (away + back) >= away
         urgent = available & (world.state.debt + snap_rate(beta) >= urgent_at)
         assert urgent.sum() <= 5  # what the promise depends on
@@ -240,45 +211,31 @@ def test_absences_that_can_be_made_up(slack, beta, absence):
         assert world.lacks(rate, slack, t).size == 0
 
 
-@pytest.mark.parametrize(("more", "less"), [(4, 0), (0, 3)])
-def test_absences_that_cannot_be_made_up(more, less):
-    """Negative control: longer ones, or as long ones again too soon, lose shares."""
-    policy = Floor(beta=0.45, slack=0, absence=3)
-    world = World(policy, num_clients=6, cohort_size=5)
-    away = math.floor(1.0 / 0.45 + 1e-6) - 1 + more
-    back = max(math.ceil(0.45 / 0.55 * away) + 1 - less, 1)
-    if less:  # where u > 0, and an absence outweighs one round
-        policy = Floor(beta=0.45, slack=2, absence=3)
-        world = World(policy, num_clients=6, cohort_size=5)
-        away, back = 4, 1
-    available = np.ones(6, np.bool_)
-    lost = 0
+@pytest.mark.parametrize(("slack", "away", "back"), [(0, 5, 6), (2, 4, 1)])
+def test_absences_that_cannot_be_made_up(slack, away, back):
+    """Negative control: longer ones than a share allows, or as long ones again too soon."""
+    world = World(Floor(beta=0.45, slack=slack, absence=3), num_clients=6, cohort_size=5)
+    available, lost = np.ones(6, np.bool_), 0
     for t in range(1, 400):
         available[0] = (t - 1) % (away + back) >= away
         world.play(available)
-        lost += world.lacks(Fraction("0.45"), policy.slack, t).size
+        lost += world.lacks(Fraction("0.45"), slack, t).size
     assert lost > 0
 
 
-@pytest.mark.parametrize("slack", [0, 2])
-@pytest.mark.parametrize("adversary", [reveal_the_least_crowd, reveal_from_a_level_up])
+@BY_SLACK
+@pytest.mark.parametrize("adversary", TOUGHEST)
 def test_a_whole_beta_is_to_spare(adversary, slack):
     """The proof's last line, beta A_n - x_n <= c + 1 - beta, exactly; and some client comes as near as half a beta."""
     nearest = 1.0
-    for num_clients, size, text in FLEETS:
-        beta = Fraction(text)
-        policy = Floor(beta=float(beta), slack=slack, share_of="available")
-        world = World(policy, num_clients=num_clients, cohort_size=size)
-        rng = np.random.default_rng(0)
-        for _ in range(60):
-            world.play(adversary(world.owed(beta), size, rng))
-            spare = (slack + 1 - beta) * beta.denominator - int(world.owed(beta).max())
-            assert spare >= 0
-            nearest = min(nearest, float(spare / beta.numerator))
+    for world, beta in rounds_of(adversary, rounds=60, slack=slack, share_of="available"):
+        spare = (slack + 1 - beta) * beta.denominator - int(world.owed(beta).max())
+        assert spare >= 0
+        nearest = min(nearest, float(spare / beta.numerator))
     assert nearest < (0.5 if slack == 0 else 1.1)
 
 
-@pytest.mark.parametrize("share_of", ["rounds", "available"])
+@BY_SHARE
 @pytest.mark.parametrize(("size", "text", "slack"), [(1, "1/3", 0), (2, "0.299", 1), (3, "1/7", 0), (2, "0.15", 2)])
 def test_the_promise_in_a_running_federation(tmp_path, size, text, slack, share_of):
     """Clients join up to m floor(1 / beta), leave, are forgotten and come back; feedback is late, partial or lost;
@@ -286,73 +243,64 @@ def test_the_promise_in_a_running_federation(tmp_path, size, text, slack, share_
     beta = Fraction(text)
     policy = Floor(beta=float(beta), slack=slack, share_of=share_of)
     most = size * math.floor(1 / beta)
-    for seed in range(2):
-        rng = np.random.default_rng(seed)
-        selector = Selector(policy, cohort_size=size, num_features=2, clients=[0], seed=seed, patience_rounds=4)
-        there, had, members, named = {0: 0}, {0: 0}, {0}, 1
-        for t in range(90):
-            event = rng.integers(8)
-            if event == 0 and len(there) < most:
-                new = range(named, named + int(rng.integers(1, most - len(there) + 1)))
-                named = new.stop
-                selector.join(new)
-                members |= set(new)
-                there |= dict.fromkeys(new, 0)
-                had |= dict.fromkeys(new, 0)
-            elif event == 1 and len(members) > 1:
-                gone, forget = sorted(members)[:: int(rng.integers(2, 4))], bool(rng.integers(2))
-                selector.leave(gone, forget=forget)
-                members -= set(gone)
-                for client in gone if forget else ():
-                    del there[client], had[client]
-            elif event == 2 and set(there) - members:
-                back = set(there) - members
-                selector.join(back)
-                members |= back
-            if t % 20 == 19:
-                selector.save(tmp_path / f"state-{seed}.npz")
-                selector = Selector.load(tmp_path / f"state-{seed}.npz", policy)
-            owed = {client: beta * there[client] - had[client] for client in sorted(members)}
-            level = list(owed.values())[rng.integers(len(owed))]
-            rule = rng.integers(3)
-            usable = [n for n, debt in owed.items() if rule == 0 or (debt == level if rule == 1 else debt >= level)]
-            cohort = selector.select({client: rng.random(2) for client in usable})
-            for client in usable:
-                there[client] += 1
-            for client in cohort.clients:
-                had[client] += 1
-            for client in there:
-                assert had[client] >= math.floor(beta * there[client]) - slack
-            for number, clients in selector.open_rounds().items():
-                fate = rng.integers(4)
-                if fate == 0:
-                    selector.observe(number, times_s={client: float(rng.lognormal(0.0, 3.0)) for client in clients})
-                elif fate == 1:
-                    selector.observe(number, dropped=clients[:1])
-        assert named > 2
+    rng = np.random.default_rng(0)
+    selector = Selector(policy, cohort_size=size, num_features=2, clients=[0], patience_rounds=4)
+    there, had, members, named = {0: 0}, {0: 0}, {0}, 1
+    for t in range(90):
+        event = rng.integers(8)
+        if event == 0 and len(there) < most:
+            new = range(named, named + int(rng.integers(1, most - len(there) + 1)))
+            named = new.stop
+            selector.join(new)
+            members |= set(new)
+            there |= dict.fromkeys(new, 0)
+            had |= dict.fromkeys(new, 0)
+        elif event == 1 and len(members) > 1:
+            gone, forget = sorted(members)[:: int(rng.integers(2, 4))], bool(rng.integers(2))
+            selector.leave(gone, forget=forget)
+            members -= set(gone)
+            for client in gone if forget else ():
+                del there[client], had[client]
+        elif event == 2 and set(there) - members:
+            back = set(there) - members
+            selector.join(back)
+            members |= back
+        if t % 20 == 19:
+            selector.save(tmp_path / "state.npz")
+            selector = Selector.load(tmp_path / "state.npz", policy)
+        owed = {client: beta * there[client] - had[client] for client in sorted(members)}
+        level = list(owed.values())[rng.integers(len(owed))]
+        rule = rng.integers(3)
+        usable = [n for n, debt in owed.items() if rule == 0 or (debt == level if rule == 1 else debt >= level)]
+        cohort = selector.select({client: rng.random(2) for client in usable})
+        for client in usable:
+            there[client] += 1
+        for client in cohort.clients:
+            had[client] += 1
+        for client in there:
+            assert had[client] >= math.floor(beta * there[client]) - slack
+        for number, clients in selector.open_rounds().items():
+            fate = rng.integers(4)
+            if fate == 0:
+                selector.observe(number, times_s={client: float(rng.lognormal(0.0, 3.0)) for client in clients})
+            elif fate == 1:
+                selector.observe(number, dropped=clients[:1])
+    assert named > 2
 
 
 def test_the_bound_of_the_proof():
     """After every round at most N - m (floor(z / beta) + 1) clients are owed more than u + z, for every z >= 0."""
     met = 0
-    for (num_clients, size, text), adversary in itertools.product(FLEETS, ADVERSARIES):
-        beta = Fraction(text)
-        policy = Floor(beta=float(beta), slack=0, share_of="available")
-        urgent_at = policy.urgent_at(num_clients=num_clients, cohort_size=size)
-        world = World(policy, num_clients=num_clients, cohort_size=size, seed=3)
-        rng = np.random.default_rng(3)
-        for _ in range(40):
-            world.play(adversary(world.owed(beta), size, rng))
+    for adversary in ADVERSARIES:
+        for world, beta in rounds_of(adversary, rounds=40, seeds=[3], slack=0, share_of="available"):
+            urgent_at = world.policy.urgent_at(num_clients=world.num_clients, cohort_size=world.size)
             level = world.state.own_debt - urgent_at
             for step in range(1 // beta + 1):
-                bound = max(0, num_clients - size * (step + 1))
+                bound = max(0, world.num_clients - world.size * (step + 1))
                 above = np.count_nonzero(level > step * float(beta) + 1e-6)
                 assert above <= bound
                 met += above == bound > 0
     assert met > 100
-
-
-# --- urgency, prices, choice ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -377,8 +325,8 @@ def test_urgent_at(policy, num_clients, size, expected):
     assert policy.urgent_at(num_clients=num_clients, cohort_size=size) == pytest.approx(expected, abs=1e-8)
 
 
-@pytest.mark.parametrize("share_of", ["rounds", "available"])
-@pytest.mark.parametrize("slack", [0, 2])
+@BY_SHARE
+@BY_SLACK
 def test_against_a_plain_loop(slack, share_of):
     """Times, prices and urgent clients as the documentation has them, and the best of all cohorts."""
     policy = Floor(beta=0.375, slack=slack, share_of=share_of, absence=1)
@@ -453,9 +401,6 @@ def test_a_client_far_ahead_has_no_price():
     _, price, _ = world.policy.appraise(world.state, world.context(np.ones(6, np.bool_)))
     assert (price[:3] < 1e-9).all()
     assert (price[3:] > 0.0).all()
-
-
-# --- books ---------------------------------------------------------------------------------------------------------
 
 
 def test_debts_are_exact():
@@ -538,7 +483,7 @@ def test_an_empty_context():
     assert (state.own_debt == 0.0).all()
 
 
-@pytest.mark.parametrize("value", [1e101, 1e160, 1e300, 1.7e308])
+@pytest.mark.parametrize("value", [1e101, 1.7e308])
 @pytest.mark.parametrize("what", ["time", "feature"])
 def test_a_broken_clock_costs_the_others_nothing(what, value):
     """Numbers whose squares overflow are not learned from; everybody else's times stay known, all places are taken."""
@@ -578,19 +523,6 @@ def test_predictions_that_overflow_in_both_directions_are_numbers():
         assert np.isfinite(selector._learner.state.belief.usual_context).all()
         selector.observe(cohort.round, dropped=cohort.clients)
     assert array(selector.participation()).min() >= 1
-
-
-def test_all_that_were_observed_may_be_forgotten():
-    selector = Selector(Floor(beta=0.3), cohort_size=1, num_features=1, clients=range(3))
-    for t in range(40):
-        cohort = selector.select({client: [1.0] for client in selector.clients})
-        selector.observe(cohort.round, times_s=dict.fromkeys(cohort.clients, 2.0))
-        if t in (0, 1, 9):  # the only one that was observed, once more, and everybody
-            gone = cohort.clients if t < 9 else selector.clients
-            selector.leave(gone, forget=True)
-            selector.join(range(10 * t + 10, 10 * t + 10 + len(gone)))
-    assert np.isfinite(selector._learner.state.belief.times.coefficients).all()
-    assert array(selector.participation()).sum() == 30  # of the newcomers of round 10
 
 
 def test_usual_times():
@@ -647,43 +579,12 @@ def test_drop_outs_teach_nothing_about_times():
     assert last.policy_state.debt.max() < 30 * 0.15  # but they were served
 
 
-PLAY = """
-import hashlib
-import numpy as np
-from test_floor import World
-from fedroster.core.state import pack
-from fedroster.policies import Floor
-world = World(Floor(), num_clients=12, cohort_size=3)
-cohorts = [sorted(world.play(np.ones(12, np.bool_))) for _ in range(80)]
-state = b"".join(np.ascontiguousarray(value).tobytes() for _, value in sorted(pack(world.state).items()))
-print(hashlib.sha256(repr(cohorts).encode() + state).hexdigest())
-"""
-
-
-def test_the_state_does_not_depend_on_the_processor():
-    """BLAS and NumPy choose other instructions on another one; what FLOOR believes is the same bit for bit."""
-
-    def played(**environment):
-        paths = {"PYTHONPATH": os.pathsep.join((str(Path(__file__).parent), *sys.path))}
-        command = [sys.executable, "-W", "ignore", "-c", PLAY]
-        return subprocess.run(command, env=os.environ | paths | environment, check=True, capture_output=True).stdout
-
-    simple = " ".join(("AVX2", "FMA3", "AVX512F", "AVX512CD", "AVX512_SKX", "X86_V3", "X86_V4", "AVX512_ICL"))
-    assert played() == played(OPENBLAS_CORETYPE="Prescott", NPY_DISABLE_CPU_FEATURES=simple)
-
-
-# --- parameters ----------------------------------------------------------------------------------------------------
-
-
 def test_a_share_that_cannot_be_met():
     spec = ProblemSpec(num_clients=40, cohort_size=5, num_features=3)
     with pytest.raises(InfeasibleError, match=r"beta = 0\.15 cannot be met: 40 clients x 0\.15"):
         Floor().check(spec)
     Floor(share_of="available").check(spec)  # who is not there needs no place
     Floor(beta=0.125).check(spec)
-
-
-# --- Huang et al.'s network -------------------------------------------------------------------------------------------
 
 
 def of_a_run(policy, network, seed, num_rounds=500):
@@ -704,12 +605,12 @@ def test_faster_than_rbcs_f_at_the_same_lowest_participation():
 
 
 def test_a_large_fleet():
-    """200,000 clients: cohorts are full, contexts are averaged in turns, and a client costs some 170 bytes."""
-    num = 200_000
+    """80,000 clients: cohorts are full, contexts are averaged in turns, and a client costs some 170 bytes."""
+    num = 80_000
     network = FlatNetwork(num_clients=num, cohort_size=500)
     turn = num // 16
     seen = np.zeros(num)
-    for played in simulate(Floor(beta=0.002), network, rounds=5, seed=0):
+    for played in simulate(Floor(beta=0.005), network, rounds=5, seed=0):
         check_selection(played.selection, played.context, fills_cohort=True)
         rows = (played.number * turn + np.arange(turn)) % num
         seen[rows] += played.context.available[rows]

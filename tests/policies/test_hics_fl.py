@@ -1,7 +1,5 @@
 """HiCS-FL: its balances and chances by hand, its clusters against the definition, and who is drawn."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -49,7 +47,7 @@ def test_clusters_are_wards(seed):
 
 @pytest.mark.parametrize(
     ("round", "expected"),
-    [(1, [0.0007, 0.0180, 0.9813]), (251, [0.0235, 0.1164, 0.8601]), (501, [1 / 3] * 3), (9999, [1 / 3] * 3)],
+    [(1, [0.0007, 0.0180, 0.9813]), (251, [0.0235, 0.1164, 0.8601]), (501, [1 / 3] * 3)],
 )
 def test_chances_of_clusters_by_hand(monkeypatch, round, expected):
     """Three clusters of 2, 1 and 3 clients with mean balances 0.2, 1 and 2, gamma = 4."""
@@ -57,8 +55,8 @@ def test_chances_of_clusters_by_hand(monkeypatch, round, expected):
     monkeypatch.setattr("fedroster.policies.hics_fl.cluster", lambda *_: label)
     monkeypatch.setattr("fedroster.policies.hics_fl.balances", lambda *_: balance)
     rng, found = np.random.default_rng(1), np.zeros(6)
-    for _ in range(8000):
-        found[HiCSFL().choose(np.zeros((6, 10)), 1, round, rng=rng)] += 1 / 8000
+    for _ in range(4000):
+        found[HiCSFL().choose(np.zeros((6, 10)), 1, round, rng=rng)] += 1 / 4000
     by_cluster = np.bincount(label, found)
     np.testing.assert_allclose(by_cluster, expected, atol=0.02)
     np.testing.assert_allclose(found, by_cluster[label] / np.bincount(label)[label], atol=0.02)
@@ -113,5 +111,5 @@ def test_a_cluster_of_which_one_was_drawn_is_as_likely_as_before(monkeypatch):
     """Clusters of 3 and 1 with gamma = 0: the single client gets one of two places with 1/2 + 1/2 * 1/2."""
     monkeypatch.setattr("fedroster.policies.hics_fl.cluster", lambda *_: np.array([0, 0, 0, 1]))
     rng = np.random.default_rng(1)
-    drawn = [3 in HiCSFL(gamma=0.0).choose(np.zeros((4, 10)), 2, 1, rng=rng) for _ in range(8000)]
+    drawn = [3 in HiCSFL(gamma=0.0).choose(np.zeros((4, 10)), 2, 1, rng=rng) for _ in range(5000)]
     assert np.mean(drawn) == pytest.approx(0.75, abs=0.02)

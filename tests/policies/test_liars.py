@@ -1,7 +1,5 @@
 """Clients that lie: every policy decides, keeps its promise and its numbers, whatever clients say of themselves."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 
@@ -11,12 +9,14 @@ import pytest
 from federations import array
 from fedroster import Selector
 from fedroster.catalogue import make_policy
-from fedroster.core.problem import ProblemSpec, RoundContext, check_selection
+from fedroster.core.problem import ProblemSpec, check_selection
+from fedroster.core.protocols import wants_losses
 from fedroster.core.state import pack
 from fedroster.core.streams import Streams
 from fedroster.networks import FlatNetwork
 from fedroster.networks.hierarchical import HierarchicalNetwork
 from fedroster.simulation import simulate
+from priced import priced_context
 
 NUM_CLIENTS, COHORT, NUM_FEATURES = 12, 3, 3
 LARGEST, LEAST = 1.79e308, 5e-324
@@ -30,7 +30,6 @@ FLAT = [
     "random",
     "dirichlet",
     "oort",
-    "oort:max_participations=5",
     "power-of-choice",
     "tifl",
     "e3cs",
@@ -45,8 +44,6 @@ FLAT = [
     "clustered-sampling",
     "divfl",
     "hics-fl",
-    "clustered-sampling:scheme=multinomial",
-    "clustered-sampling:scheme=systematic",
     "size-weighted",
     "size-weighted:size_feature=0",
 ]
@@ -104,10 +101,10 @@ LIES = (
     [{"times": name} for name in TIMES]
     + [{"contexts": name} for name in CONTEXTS]
     + [{"losses": name} for name in LOSSES]
-    + [{"available": name, "late": 30} for name in AVAILABLE]
+    + [{"available": name, "late": 12} for name in AVAILABLE]
     + [
         {"times": "of any size", "contexts": "of any size", "losses": "largest", "available": "some"},
-        {"times": "all tiny", "contexts": "largest", "available": "none at times", "late": 30},
+        {"times": "all tiny", "contexts": "largest", "available": "none at times", "late": 12},
         {"times": "largest", "contexts": "all tiny", "losses": "negative", "available": "one"},
     ]
 )
@@ -119,14 +116,14 @@ def not_a_number(state):
     return [name for name, values in held.items() if values.dtype.kind == "f" and np.isnan(values).any()]
 
 
-def play(policy, *, times="", contexts="", losses="", available="all", late=0, rounds=36):
+def play(policy, *, times="", contexts="", losses="", available="all", late=0, rounds=20):
     """A federation in which clients lie, and one of them leaves and joins again; yields the selector."""
     rng = np.random.default_rng(7)
     selector = Selector(policy, cohort_size=COHORT, num_features=NUM_FEATURES, clients=range(NUM_CLIENTS))
     held = []
     for t in range(1, rounds + 1):
         here = AVAILABLE[available](rng, t)
-        if t % 17 == 0:
+        if t % 9 == 0:
             selector.leave([5], forget=t % 2 == 0)
             selector.join([5])
         features = (CONTEXTS[contexts] if contexts else usual_context)(rng)
@@ -154,9 +151,11 @@ def play(policy, *, times="", contexts="", losses="", available="all", late=0, r
 @pytest.mark.filterwarnings("ignore::fedroster.core.errors.FairnessWarning")
 def test_lies_break_no_policy(name):
     """Warnings are errors: nothing overflows, not even on the way."""
+    policy = make_policy(name)
     for lie in LIES:
-        for _ in play(make_policy(name), **lie):
-            pass
+        if lie.keys() != {"losses"} or wants_losses(policy):
+            for _ in play(policy, **lie):
+                pass
 
 
 @pytest.mark.parametrize("name", ["floor", "floor:share_of=available"])
@@ -166,7 +165,7 @@ def test_lies_do_not_break_floors_promise(name):
         reachable = np.zeros(NUM_CLIENTS)
         for t, (selector, here) in enumerate(play(make_policy(name), **lie), start=1):
             reachable += here
-            if t % 34 == 0:
+            if t % 18 == 0:
                 reachable[5] = here[5]  # it was forgotten before this round
             order = np.argsort(selector.clients)  # a client that was forgotten may come back to another row
             assert (array(selector.participation())[order] >= np.floor(0.15 * reachable + 1e-9) - 2).all(), lie
@@ -176,7 +175,7 @@ def test_lies_do_not_break_floors_promise(name):
 def test_lies_do_not_break_rbcs_fs_promise():
     """x_n(T) >= beta T - Z_n(T), for everybody and whatever is reported."""
     for lie in LIES:
-        for t, (selector, _) in enumerate(play(make_policy("rbcs-f:V=1,beta=0.2"), **lie, rounds=33), start=1):
+        for t, (selector, _) in enumerate(play(make_policy("rbcs-f:V=1,beta=0.2"), **lie), start=1):
             stayed = np.array(selector.clients) != 5
             assert (array(selector.participation()) + array(selector.backlog()) >= 0.2 * t - 1e-6)[stayed].all(), lie
 
@@ -211,11 +210,11 @@ class Lying:
         return self.network.advance(state, context, selection)
 
 
-@pytest.mark.parametrize("name", [*FLAT, *OMNISCIENT])
+@pytest.mark.parametrize("name", OMNISCIENT)
 @pytest.mark.parametrize("lie", [{"context": 1e160}, {"context": 1e-160}, {"time": 1e160}, {"time": 1e-160}])
 def test_lies_in_a_simulation(name, lie):
     policy = make_policy(name)
-    for played in simulate(policy, Lying(FlatNetwork(), **lie), rounds=25, seed=1):
+    for played in simulate(policy, Lying(FlatNetwork(), **lie), rounds=10, seed=1):
         check_selection(played.selection, played.context, fills_cohort=policy.fills_cohort)
         assert not_a_number(played.policy_state) == []
 
@@ -236,15 +235,14 @@ def test_prices_at_the_borders(name, price, budget):
     spec = ProblemSpec(num_clients=8, cohort_size=4, num_features=2, num_servers=2)
     state = policy.init(spec, rng=streams.at("policy-init"))
     for t in range(1, 6):
-        context = RoundContext(
-            round=t,
+        context = priced_context(
+            np.where(np.arange(16) < 8, price, 1.0),
+            np.repeat(np.arange(8), 2),
+            np.tile([0, 1], 8),
+            [budget, 1.0],
             features=np.tile([[0.0, 1.0], [1.0, 0.0]], (8, 1)),  # at the borders, too
-            available=np.ones(16, np.bool_),
-            cohort_size=4,
-            client=np.repeat(np.arange(8), 2),
-            server=np.tile([0, 1], 8),
-            cost=np.where(np.arange(16) < 8, price, 1.0),
-            budget=np.array([budget, 1.0]),
+            number=t,
+            size=4,
         )
         selection = policy.select(state, context, rng=streams.at("policy", t))
         check_selection(selection, context, fills_cohort=False)
@@ -258,7 +256,7 @@ def mean_round_of_floor_s(*, time_s=0.0, context=1.0, longest_s=None):
     state, size = network.init(rng=streams.at("environment-init")), network.spec.num_clients
     selector = Selector(make_policy("floor"), cohort_size=8, clients=range(size), longest_s=longest_s)
     rounds_s = []
-    for t in range(1, 201):
+    for t in range(1, 151):
         world, outcome = network.observe(state, t, rng=streams.at("environment", t))
         features = world.features.copy()
         features[LIAR] *= context
@@ -268,7 +266,7 @@ def mean_round_of_floor_s(*, time_s=0.0, context=1.0, longest_s=None):
         if time_s and LIAR in times_s:
             times_s[LIAR] = time_s
         selector.observe(cohort.round, times_s=times_s)
-    return math.fsum(rounds_s[50:]) / 150.0
+    return math.fsum(rounds_s[50:]) / 100.0
 
 
 def test_a_liar_costs_floor_little_where_times_are_cut():
@@ -276,8 +274,5 @@ def test_a_liar_costs_floor_little_where_times_are_cut():
     honest = mean_round_of_floor_s()
     assert mean_round_of_floor_s(time_s=1e6, longest_s=20.0) < 1.15 * honest
     assert mean_round_of_floor_s(time_s=1e6) > 1.3 * honest
-
-
-@pytest.mark.parametrize("context", [1e4, 1e9, 1e60])
-def test_contexts_out_of_proportion_cost_floor_little(context):
-    assert mean_round_of_floor_s(context=context) < 1.15 * mean_round_of_floor_s()
+    for context in (1e4, 1e9, 1e60):  # so do contexts out of proportion
+        assert mean_round_of_floor_s(context=context) < 1.15 * honest

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
+from fedroster.core.problem import Feedback, ProblemSpec, Selection, Status
 from fedroster.policies.linucb import LinUCB, upper_bounds, with_intercept
+from priced import priced_context
 
 
 class TestUpperBounds:
@@ -37,16 +38,7 @@ class TestUpperBounds:
 class TestDecisions:
     def test_an_arm_is_the_sum_of_its_pairs(self):
         policy = LinUCB(pool_size=1, ridge=1.0)
-        context = RoundContext(
-            round=1,
-            features=np.array([[0.2, 0.4], [0.6, 0.8]]),
-            available=np.ones(2, np.bool_),
-            cohort_size=2,
-            client=np.array([0, 1]),
-            server=np.array([0, 1]),
-            cost=np.ones(2),
-            budget=np.ones(2),
-        )
+        context = priced_context([1.0, 1.0], [0, 1], [0, 1], [1.0, 1.0], features=[[0.2, 0.4], [0.6, 0.8]])
         state = policy.init(ProblemSpec(2, 2, 2, 2), rng=np.random.default_rng(0))
         links = policy.select(state, context, rng=np.random.default_rng(0)).links
         assert links.tolist() == [0, 1]

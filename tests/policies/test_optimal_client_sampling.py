@@ -1,7 +1,5 @@
 """Optimal client sampling: probabilities by hand and against a search, its estimate, and the two legs of a round."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +7,6 @@ from hypothesis import strategies as st
 
 from fedroster import make_policy
 from fedroster.core.errors import ConfigurationError
-from fedroster.core.streams import Streams
 from fedroster.lab.worlds.network import TraceNetwork
 from fedroster.networks import FlatNetwork
 from fedroster.networks.volatile import VolatileNetwork
@@ -17,7 +14,7 @@ from fedroster.policies import OptimalClientSampling
 from fedroster.policies.optimal_client_sampling import approximate, optimal
 from fedroster.policies.size_weighted import SizesState
 from fedroster.simulation import simulate
-from fedroster.types import Outcome
+from fedroster.types import Outcome, Streams
 from reference import ocs_probabilities
 from rounds import context_of
 
@@ -55,7 +52,7 @@ def test_probabilities_are_the_optimal_ones(norm, size):
     np.testing.assert_allclose(many, found, atol=1e-6)
 
 
-def drawn(policy, sizes, norm, places, *, rounds=6000, available=None):
+def drawn(policy, sizes, norm, places, *, rounds=4000, available=None):
     """The weight of every client in many rounds, 0 where it did not upload, shape (rounds, clients)."""
     state, found = SizesState(np.array(sizes, np.float64)), np.zeros((rounds, len(sizes)))
     context = context_of(len(sizes), places, available=available)

@@ -4,11 +4,11 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedroster.core.errors import ConfigurationError, InvalidInputError
-from fedroster.core.problem import Outcome, ProblemSpec, RoundContext, check_selection
+from fedroster.core.problem import Outcome, ProblemSpec, check_selection
 from fedroster.core.streams import Streams
 from fedroster.networks.hierarchical import HierarchicalCifar10, HierarchicalNetwork
 from fedroster.optimization.budgeted import Choices
@@ -108,13 +108,6 @@ class TestOracles:
 
 
 class TestUniform:
-    def test_flat_draws_what_the_generator_draws(self):
-        context = RoundContext(1, np.zeros((9, 1)), np.arange(9) % 3 > 0, cohort_size=4)
-        for seed in range(20):
-            rows = np.flatnonzero(context.available)
-            drawn = Streams(seed).at("policy", 1).choice(rows, size=4, replace=False, shuffle=False)
-            assert decide_flat(Uniform(), context, seed) == sorted(drawn.tolist())
-
     def test_every_link_is_first_equally_often(self):
         context, _ = priced([2.0] * 6, [0, 0, 1, 1, 2, 2], [0, 1] * 3, [2.0, 0.0])
         chosen = [decide(Uniform(), context, seed=seed).links.tolist() for seed in range(900)]
@@ -128,12 +121,6 @@ class TestUniform:
             left = context.budget - np.bincount(context.server[links], weights=context.cost[links], minlength=3)
             free = ~np.isin(context.client, context.client[links])
             assert not (free & (context.cost <= left[context.server])).any()
-
-
-def decide_flat(policy, context, seed):
-    spec = ProblemSpec(context.num_links, context.cohort_size, context.features.shape[1])
-    state = policy.init(spec, rng=Streams(seed).at("policy-init"))
-    return policy.select(state, context, rng=Streams(seed).at("policy", 1)).links.tolist()
 
 
 links_of_a_round = st.lists(
@@ -151,6 +138,7 @@ budgets = st.lists(st.sampled_from([0.0, 0.3, 1.0, 3.0, 3.5]), min_size=3, max_s
 
 @pytest.mark.parametrize("policy", EVERY, ids=NAMES)
 class TestHardConstraints:
+    @settings(max_examples=30)
     @given(st.lists(st.tuples(links_of_a_round, budgets), min_size=1, max_size=4))
     def test_decisions_keep_budgets_coverage_and_one_server_each(self, policy, rounds):
         spec = ProblemSpec(8, 8, 2, 3)
@@ -176,7 +164,8 @@ class TestHardConstraints:
     def test_a_cost_is_counted_once(self, policy):
         # Both fit exactly; were a cost counted twice, one would be left out.
         context, outcome = priced([1.0, 2.5], [0, 1], [0, 0], [3.5], p=[0.9, 0.9])
-        assert decide(policy, context, outcome).links.size in ((0, 1, 2) if _greedy_or_new(policy) else (2,))
+        may_stop_early = getattr(policy, "solver", "exact") == "fast-lazy-greedy"
+        assert decide(policy, context, outcome).links.size in ((0, 1, 2) if may_stop_early else (2,))
         costly, truth = priced([1.0, 2.6], [0, 1], [0, 0], [3.5], p=[0.9, 0.9])
         assert decide(policy, costly, truth).links.size <= 1
 
@@ -215,11 +204,6 @@ class TestHardConstraints:
         context, outcome = priced([0.1] * 6, range(6), [0] * 6, [3.5] * 3)
         few = dataclasses.replace(context, cohort_size=2)
         assert decide(policy, few, outcome).links.size == 2
-
-
-def _greedy_or_new(policy):
-    """Fast Lazy Greedy may stop at the first link that would break a budget."""
-    return getattr(policy, "solver", "exact") == "fast-lazy-greedy"
 
 
 def test_a_search_that_stops_early_says_how_much_may_be_missing():

@@ -16,6 +16,7 @@ from fedroster.policies.oracle import OracleP
 from fedroster.policies.partial_pooling import PartialPooling
 from fedroster.policies.uniform import Uniform
 from fedroster.simulation import simulate
+from priced import priced_context
 
 
 def expected_utility(policy, network, num_rounds, seed=0):
@@ -84,16 +85,8 @@ class TestRates:
     def test_who_cannot_be_chosen_is_owed_nothing(self):
         policy, spec = PartialPooling(beta=0.5), ProblemSpec(3, 3, 1, 1)
         state = policy.init(spec, rng=np.random.default_rng(0))
-        context = RoundContext(
-            1,
-            np.ones((3, 1)),
-            np.array([True, True, False]),
-            3,
-            client=np.arange(3),
-            server=np.zeros(3, np.int64),
-            cost=np.array([1.0, 5.0, 1.0]),
-            budget=np.array([2.0]),
-        )
+        there = [True, True, False]
+        context = priced_context([1.0, 5.0, 1.0], range(3), [0] * 3, [2.0], features=np.ones((3, 1)), available=there)
         state = policy.commit(state, context, Selection(1, np.zeros(0, np.int64)))
         assert state.backlog.tolist() == [0.5, 0.0, 0.0]
         state = policy.commit(state, replace(context, round=2), Selection(2, np.array([0])))
@@ -105,19 +98,12 @@ class TestRates:
         Cutting the best that the budgets buy down to four falls for that, and debts grow by 0.04 a round.
         """
         server = np.array([0, 0, 1, 1] + [0] * 6 + [1] * 6)
-        policy, spec, rng = (
-            PartialPooling(beta=0.2475, V=0.0, intervals=0),
-            ProblemSpec(16, 4, 1, 2),
-            np.random.default_rng(5),
-        )
-        state = policy.init(spec, rng=rng)
+        policy, rng = PartialPooling(beta=0.2475, V=0.0, intervals=0), np.random.default_rng(5)
+        state, features = policy.init(ProblemSpec(16, 4, 1, 2), rng=rng), np.zeros((16, 1))
         for number in range(1, 201):
             cheap = np.where(rng.random(2) < 0.5, 1 / 6, 1 / 3)
             cost = np.where(np.arange(16) < 4, 1.0, cheap[server])
-            context = RoundContext(
-                number, np.zeros((16, 1)), np.ones(16, np.bool_), 4, client=np.arange(16), server=server, cost=cost,
-                budget=np.ones(2),
-            )  # fmt: skip
+            context = priced_context(cost, range(16), server, [1.0, 1.0], features=features, number=number, size=4)
             state = policy.commit(state, context, policy.select(state, context, rng=np.random.default_rng(number)))
         assert state.backlog.max() < 4.0
 
@@ -127,42 +113,19 @@ class TestRates:
         state = policy.init(spec, rng=np.random.default_rng(0))
         chosen = []
         for number in range(1, 401):
-            context = RoundContext(
-                number,
-                np.array([[0.0], [1.0]]),
-                np.ones(2, np.bool_),
-                1,
-                client=np.arange(2),
-                server=np.zeros(2, np.int64),
-                cost=np.ones(2),
-                budget=np.ones(1),
-            )
+            context = priced_context([1.0] * 2, [0, 1], [0, 0], [1.0], features=[[0.0], [1.0]], number=number, size=1)
             selection = policy.select(state, context, rng=np.random.default_rng(number))
             chosen.append(int(selection.links[0]))
             state = policy.commit(state, context, selection)
-            status = np.where(selection.links == 1, Status.COMPLETED, Status.DROPPED).astype(np.uint8)
-            feedback = Feedback(
-                number, selection.links, context.features[selection.links], status, np.where(status == 0, 1.0, np.nan),
-                np.zeros(1, np.int64),
-            )  # fmt: skip
-            state = policy.update(state, feedback)
+            is_good = selection.links == 1
+            status = np.where(is_good, Status.COMPLETED, Status.DROPPED).astype(np.uint8)
+            told = selection.links, context.features[selection.links], status, np.where(is_good, 1.0, np.nan)
+            state = policy.update(state, Feedback(number, *told, server=np.zeros(1, np.int64)))
             assert state.backlog[0] < 2.0 + 1.0
         assert 100 - 3 <= chosen.count(0) <= 100
 
 
 class TestFeasibleRates:
-    def context(self, cost, budget, client, server):
-        return RoundContext(
-            1,
-            np.ones((len(cost), 1)),
-            np.ones(len(cost), np.bool_),
-            9,
-            client=np.array(client),
-            server=np.array(server),
-            cost=np.array(cost, float),
-            budget=np.array(budget, float),
-        )
-
     @pytest.mark.parametrize(
         ("cost", "budget", "client", "server", "sure", "most"),
         [
@@ -177,16 +140,15 @@ class TestFeasibleRates:
         ],
     )
     def test_by_hand(self, cost, budget, client, server, sure, most):
-        assert_allclose(feasible_rates(self.context(cost, budget, client, server)), (sure, most), rtol=1e-9)
+        assert_allclose(feasible_rates(priced_context(cost, client, server, budget)), (sure, most), rtol=1e-9)
 
     def test_the_cohort_counts(self):
         """Four clients that all fit, and two places."""
-        context = replace(self.context([1, 1, 1, 1], [9], [0, 1, 2, 3], [0, 0, 0, 0]), cohort_size=2)
+        context = priced_context([1] * 4, range(4), [0] * 4, [9], size=2)
         assert_allclose(feasible_rates(context), (0.5, 0.5), rtol=1e-9)
 
     def test_nobody(self):
-        context = self.context([1], [1], [0], [0])
-        assert feasible_rates(replace(context, available=np.zeros(1, np.bool_))) == (1.0, 1.0)
+        assert feasible_rates(priced_context([1], [0], [0], [1], available=[False])) == (1.0, 1.0)
 
 
 class TestBound:

@@ -10,26 +10,10 @@ from fedroster.core.protocols import commits, expects_times, owes, refuses_first
 from fedroster.core.state import as_labelled
 from fedroster.policies import COCS, RBCSF, Floor, Oort, PartialPooling, ParticipationWeights, Uniform
 from fedroster.record import verify
-from fedroster.testing import PolicyContract
 from fedroster.types import Feedback, ProblemSpec, RoundContext, Selection
 from weighing import Drawn
 
 NOTHING = np.zeros(0, np.int64)
-
-
-class TestAroundUniform(PolicyContract):
-    def policy(self):
-        return ParticipationWeights()
-
-
-class TestAroundRbcsF(PolicyContract):
-    def policy(self):
-        return ParticipationWeights(RBCSF(V=5.0, beta=0.1), longest_gap=5)
-
-
-class TestAroundOort(PolicyContract):
-    def policy(self):
-        return ParticipationWeights(Oort())
 
 
 def context(number, size=1, members=None):

@@ -1,7 +1,5 @@
 """Pisces: discounted utilities, how many places explore, and its pace."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -9,10 +7,9 @@ import pytest
 from scipy.stats import binom
 
 from fedroster import Selector
-from fedroster.core.problem import ProblemSpec, Selection
-from fedroster.core.streams import Streams
 from fedroster.policies import Pisces
 from fedroster.policies.pisces import discounted_utility, pace_s
+from fedroster.types import ProblemSpec, Selection, Streams
 from rounds import context_of, report
 
 

@@ -1,6 +1,4 @@
-"""A processor without AVX-512 decides the same: NumPy's own exp, log and powers have other last digits there."""
-
-from __future__ import annotations
+"""Another processor decides the same: NumPy's own exp, log and powers, and BLAS, have other last digits there."""
 
 import json
 import os
@@ -16,7 +14,6 @@ import dataclasses, hashlib, json, sys
 from fedroster.catalogue import make_policy, make_scenario
 from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.core.state import pack
-from fedroster.catalogue import POLICIES
 from fedroster.simulation import simulate
 
 
@@ -33,7 +30,7 @@ def rounded(*values):
 
 
 played = {}
-for name in POLICIES:
+for name in sys.argv[1:]:
     for scenario in ("rbcs-f/table-1", "cocs/mnist"):
         world = make_scenario(scenario)
         observe = type(world).observe
@@ -47,7 +44,7 @@ for name in POLICIES:
             type(world).observe = observe
         cohorts = [each.selection.links.tolist() for each in rounds]
         digest = hashlib.sha256()
-        if name == "partial-pooling":
+        if name in ("floor", "partial-pooling"):  # what they believe is the same bit for bit
             for values in pack(rounds[-1].policy_state).values():
                 digest.update(values.tobytes())
         played.setdefault(name, []).append([cohorts, digest.hexdigest()])
@@ -55,21 +52,28 @@ json.dump(played, sys.stdout)
 """
 
 
-@pytest.fixture(scope="module")
-def played():
-    def play(**more):
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", PLAY], capture_output=True, check=True, env=os.environ | more
-        )
-        return json.loads(done.stdout)
+def play(*names, **more):
+    command = [sys.executable, "-W", "ignore", "-c", PLAY, *names]
+    return json.loads(subprocess.run(command, capture_output=True, check=True, env=os.environ | more).stdout)
 
-    return play(), play(
-        NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL AVX512_SPR AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL"
-    )
+
+@pytest.fixture(scope="module")
+def here():
+    return play(*POLICIES)
+
+
+@pytest.fixture(scope="module")
+def without_avx_512():
+    newer = "X86_V4 AVX512_ICL AVX512_SPR AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL"
+    return play(*POLICIES, NPY_DISABLE_CPU_FEATURES=newer)
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_a_processor_without_avx_512_decides_the_same(played, name):
-    here, there = played
-    assert here[name] == there[name]
+def test_a_processor_without_avx_512_decides_the_same(here, without_avx_512, name):
+    assert here[name] == without_avx_512[name]
     assert all(len(cohorts) == 40 for cohorts, _ in here[name])
+
+
+def test_floor_does_not_depend_on_blas_and_vectors_at_all(here):
+    simple = "AVX2 FMA3 AVX512F AVX512CD AVX512_SKX X86_V3 X86_V4 AVX512_ICL"
+    assert here["floor"] == play("floor", OPENBLAS_CORETYPE="Prescott", NPY_DISABLE_CPU_FEATURES=simple)["floor"]

@@ -1,18 +1,15 @@
 """REFL: its order, its honest forecast, and the weights of late updates."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
 import pytest
 
-from fedroster.core.problem import ProblemSpec, RoundContext, Selection
-from fedroster.core.streams import Streams
 from fedroster.networks import FlatNetwork
 from fedroster.policies import REFL
 from fedroster.policies.refl import forecast, stale_weights
 from fedroster.simulation import simulate
+from fedroster.types import ProblemSpec, RoundContext, Selection, Streams
 from reference import refl_forecasts
 from rounds import context_of
 

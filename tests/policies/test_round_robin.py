@@ -1,15 +1,12 @@
 """Round robin."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import chisquare
 
 from fedroster import Selector
-from fedroster.core.problem import ProblemSpec, RoundContext
-from fedroster.core.streams import Streams
 from fedroster.policies import RoundRobin
+from fedroster.types import ProblemSpec, RoundContext, Streams
 
 
 def play(available, size, *, seed=0):

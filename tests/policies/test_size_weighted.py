@@ -1,36 +1,13 @@
 """Sampling by the clients' numbers of samples."""
 
-from __future__ import annotations
-
-import itertools
-
 import numpy as np
 import pytest
 from scipy.stats import chisquare
 
 from fedroster.core.problem import ProblemSpec, RoundContext
-from fedroster.core.streams import Streams
 from fedroster.policies import SizeWeighted
-from rounds import report
-
-
-def inclusion(weight, size):
-    """Probability of each client to be in the cohort, summed over all orders of successive draws."""
-    chance = np.zeros(len(weight))
-    for order in itertools.permutations(range(len(weight)), size):
-        left, p = sum(weight), 1.0
-        for client in order:
-            p *= weight[client] / left
-            left -= weight[client]
-        chance[list(order)] += p
-    return chance
-
-
-def frequencies(policy, state, context, draws=8000):
-    counts = np.zeros(context.num_links)
-    for draw in range(draws):
-        counts[policy.select(state, context, rng=Streams(6).at("policy", draw)).links] += 1
-    return counts
+from reference import draw_orders
+from rounds import counts, report
 
 
 @pytest.mark.parametrize("by", ["feedback", "context"])
@@ -42,9 +19,10 @@ def test_clients_are_drawn_by_size(by):
     if by == "feedback":
         state = policy.update(state, report(range(5), num_samples=sizes))
     context = RoundContext(1, np.column_stack((np.ones(5), sizes)), here, 2)
-    counts = frequencies(policy, state, context)
-    assert counts[4] == 0
-    expected = inclusion(sizes[here].tolist(), 2) * 8000
+    found, expected = counts(policy, state, context, 4000, seed=6), np.zeros(4)
+    assert found[4] == 0
+    for order, p in draw_orders(sizes[here].tolist(), 2):
+        expected[list(order)] += 4000 * p
     # A multinomial test is conservative for counts of sets.
-    assert chisquare(counts[here], expected).pvalue > 0.001
-    assert chisquare(counts[here], np.full(4, 4000.0)).pvalue < 1e-6  # negative control: equal chances
+    assert chisquare(found[here], expected).pvalue > 0.001
+    assert chisquare(found[here], np.full(4, 2000.0)).pvalue < 1e-6  # negative control: equal chances

@@ -1,20 +1,17 @@
 """TiFL: tiers, credits and probabilities against slow readings of the paper."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from fedroster.core.problem import ProblemSpec
-from fedroster.core.streams import Streams
 from fedroster.networks import FlatNetwork
 from fedroster.policies import TiFL
 from fedroster.policies.tifl import changed_probabilities, mean_losses, tiers_of
 from fedroster.simulation import simulate
-from rounds import context_of, report
+from fedroster.types import ProblemSpec, Streams
+from rounds import context_of, counts, report
 
 
 def profiled(policy, time_s, *, loss=None, seed=0):
@@ -23,19 +20,6 @@ def profiled(policy, time_s, *, loss=None, seed=0):
     state = policy.init(ProblemSpec(count, 1, 1), rng=np.random.default_rng(seed))
     state.asked[:] = 1
     return policy.update(state, report(range(count), time_s=time_s, loss=loss))
-
-
-def drawn_tiers(policy, states, context, tier):
-    """Which tier each state's round draws its whole cohort from."""
-    found = []
-    for number, state in enumerate(states):
-        links = policy.select(state, context, rng=Streams(9).at("policy", number)).links
-        (only,) = set(tier[links].tolist())
-        found.append(only)
-    return np.array(found)
-
-
-# --- tiers ---------------------------------------------------------------------------------------------------------
 
 
 def test_tiers_are_equal_parts_of_the_sorted_times():
@@ -78,18 +62,10 @@ def test_probabilities_follow_the_rank(tiers):
     assert (np.diff(loss[order]) <= 0).all()  # worst first
 
 
-def test_the_probabilities_of_three_tiers():
-    found = changed_probabilities(np.array([0.2, 0.9, 0.5]), np.array([True, True, True]))
-    np.testing.assert_allclose(found, [1 / 6, 3 / 6, 2 / 6])
-
-
 def test_mean_losses_of_tiers():
     tier = np.array([0, 0, 1, 1, -1, 2])
     loss = np.array([1.0, 3.0, 5.0, np.inf, 7.0, np.inf])
     np.testing.assert_array_equal(mean_losses(tier, loss, 4), [2.0, 5.0, np.inf, np.inf])
-
-
-# --- rounds --------------------------------------------------------------------------------------------------------
 
 
 def test_everybody_is_profiled_first():
@@ -108,19 +84,21 @@ def test_a_cohort_comes_from_one_tier_drawn_by_its_probability():
     time_s = np.random.default_rng(2).permutation(np.arange(1.0, 25.0))
     states = [profiled(policy, time_s, seed=seed) for seed in range(3000)]
     tier = ((time_s - 1) // 6).astype(int)
-    found = drawn_tiers(policy, states, context_of(24, 3), tier)
-    counts = np.bincount(found, minlength=4)
-    assert chisquare(counts, 3000 * np.array([0.4, 0.3, 0.2, 0.1])).pvalue > 0.001
-    assert chisquare(counts).pvalue < 1e-6  # negative control
+    drawn = []
+    for number, state in enumerate(states):
+        links = policy.select(state, context_of(24, 3), rng=Streams(9).at("policy", number)).links
+        (only,) = set(tier[links].tolist())
+        drawn.append(only)
+    found = np.bincount(drawn, minlength=4)
+    assert chisquare(found, 3000 * np.array([0.4, 0.3, 0.2, 0.1])).pvalue > 0.001
+    assert chisquare(found).pvalue < 1e-6  # negative control
 
 
 def test_within_a_tier_everybody_is_equally_likely():
     policy = TiFL(tiers=2, probabilities=(1.0, 0.0))
-    state, counts = profiled(policy, np.arange(1.0, 13.0)), np.zeros(12)
-    for draw in range(3000):
-        counts[policy.select(state, context_of(12, 2), rng=Streams(3).at("policy", draw)).links] += 1
-    assert (counts[6:] == 0).all()
-    assert chisquare(counts[:6]).pvalue > 0.001
+    found = counts(policy, profiled(policy, np.arange(1.0, 13.0)), context_of(12, 2), 3000, seed=3)
+    assert (found[6:] == 0).all()
+    assert chisquare(found[:6]).pvalue > 0.001
 
 
 def test_a_small_tier_is_filled_from_its_neighbours():
