@@ -243,7 +243,9 @@ class RoundSink:
             self._open = {**self._open, event.round: _Open(event, selector)}
         elif isinstance(event, Told) and event.round in self._open:
             self._open[event.round].add(event, selector)
-        over += [one for one in self._open.values() if one.is_settled and one not in over]
+        over += [
+            one for one in self._open.values() if one not in over and None not in one.round.outcomes.status.values()
+        ]
         self._open = {number: one for number, one in self._open.items() if one not in over}
         for one in over:
             self.show(report_of(selector, one.round, capped_before=one.capped_before))
@@ -268,11 +270,6 @@ class _Open:
         self.round = OpenRound(choice, num_there, num_free, math.nan, outcomes=known, round_s=math.nan)
         self.in_places = event.asked.places is not None
         self.capped_before = sum(selector.participation("capped").values())
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether nothing is awaited any more."""
-        return None not in self.round.outcomes.status.values()
 
     def add(self, event: Told, selector: Selector) -> None:
         """Add what was reported."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedroster.core.errors import ConfigurationError, PausedError, WorkerLostError
+from fedroster.core.errors import ConfigurationError, MissingDataError, PausedError, WorkerLostError
 from fedroster.core.state import load_arrays, pack, save_arrays
 from fedroster.lab.task import Task
 from fedroster.lab.trials import processes
@@ -99,6 +99,15 @@ def test_processes_give_the_same_as_no_processes(monkeypatch, tmp_path):
     assert len(list(tmp_path.iterdir())) == 4
     for one, other in zip(alone, together, strict=True):
         assert_same_run(one, other)
+
+
+def test_data_that_are_not_there_are_missed_before_the_first_run(tmp_path, ran):
+    """The last of some hundred runs may be the first that needs them."""
+    trials = [*TRIALS, dataclasses.replace(TRIALS[0], task=Task("cifar-10-small"))]
+    with pytest.raises(MissingDataError, match="data fetch cifar-10"):
+        gather(trials, workers=1, conditions=dataclasses.replace(ALONE, data_dir=tmp_path))
+    assert not ran
+    assert len(gather(TRIALS, workers=1, conditions=dataclasses.replace(ALONE, data_dir=tmp_path))) == 4
 
 
 def test_small_studies_start_no_process(monkeypatch):

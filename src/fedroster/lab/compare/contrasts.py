@@ -61,10 +61,6 @@ class Contrast:
             return "alike" if self.found.is_small else "undecided"
         return f"{'better' if self.found.holds is not self.turned else 'worse'}{', but small' * self.found.is_small}"
 
-    def from_the_other_side(self) -> Contrast:
-        """The same with the policies exchanged."""
-        return replace(self, policy=self.against, against=self.policy, turned=not self.turned)
-
     @property
     def needed(self) -> str:
         """How many seeds would decide; empty where it is decided."""
@@ -139,7 +135,7 @@ def contrasts_of(values: Values, settings: Settings) -> dict[str, list[Contrast]
         level = LEVEL / 2.0 / settings.read_together
         found |= dict(zip(keys, judge([asked[key] for key in keys], level=level), strict=True))
     tests = [Contrast(*key, found=verdict) for key, verdict in found.items()]
-    tests += [test.from_the_other_side() for test in tests]
+    tests += [replace(test, policy=test.against, against=test.policy, turned=not test.turned) for test in tests]
     order = {text: place for place, text in enumerate(values)}
     tests.sort(key=lambda test: (order[test.policy], settings.tested_measures.index(test.measure)))
     return {base: [test for test in tests if test.against == base] for base in bases}

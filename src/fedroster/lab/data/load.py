@@ -201,6 +201,23 @@ def load_digits() -> Dataset:
     return Dataset("digits", images[~held_out], labels[~held_out], images[held_out], labels[held_out], 10)
 
 
+def check_dataset(name: str, *, folder: str | os.PathLike[str] | None = None) -> Path:
+    """The folder of a data set's files; :func:`load_dataset` has the arguments.
+
+    Raises:
+        FedrosterError: If there is no such data set, or not all of its files are there.
+    """
+    source = find_dataset(name)
+    place = data_folder(folder) / source.folder
+    if missing := _missing(source, place):
+        raise MissingDataError(
+            f"{source.title} was not found: {place} lacks {', '.join(missing)}. Give the folder that holds "
+            f"{source.folder} (--data-dir, or the environment variable {FOLDER_VARIABLE}), or download it: fedroster "
+            f"data fetch {name}"
+        )
+    return place
+
+
 def load_dataset(name: str, *, folder: str | os.PathLike[str] | None = None) -> Dataset:
     """Load a data set from its original files; the digest of every file is checked.
 
@@ -211,16 +228,10 @@ def load_dataset(name: str, *, folder: str | os.PathLike[str] | None = None) -> 
     Raises:
         FedrosterError: If there is no such data set, it is not there, or a file is not the published one.
     """
-    source, place = find_dataset(name), data_folder(folder)
+    source, place = find_dataset(name), check_dataset(name, folder=folder)
     if source.read is None:
         return load_digits()
-    place, read = place / source.folder, source.read
-    if missing := _missing(source, place):
-        raise MissingDataError(
-            f"{source.title} was not found: {place} lacks {', '.join(missing)}. Give the folder that holds "
-            f"{source.folder} (--data-dir, or the environment variable {FOLDER_VARIABLE}), or download it: fedroster "
-            f"data fetch {name}"
-        )
+    read = source.read
 
     def part(files: Sequence[tuple[str, str]]) -> tuple[ImageArray, IntArray]:
         images, labels = read([_content(place / file, md5) for file, md5 in files])

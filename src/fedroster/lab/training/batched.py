@@ -143,17 +143,6 @@ class BatchedModel:
             out: Tensor = functional_call(self._own_module(), self.named(row), (images.permute(0, 3, 1, 2),))
         return out
 
-    def _batched(self, named: dict[str, Tensor], images: Tensor) -> Tensor:
-        module = self._own_module()
-        out: Tensor = vmap(lambda values, x: functional_call(module, values, (x,)))(named, images)
-        return out
-
-    def _gradient(self, rows: Tensor, images: Tensor, targets: Tensor) -> Tensor:
-        logits, pull_back, *_ = vjp(lambda named: self._batched(named, images), self.named(rows))
-        # The derivative of the mean cross-entropy with respect to the logits.
-        (gradients,) = pull_back((torch.softmax(logits, dim=-1) - targets) / images.shape[1])
-        return torch.cat([gradients[name].reshape(rows.shape[0], -1) for name in self.layout], dim=1)
-
     def gradient(self, rows: Tensor, images: Tensor, targets: Tensor) -> Tensor:
         r"""Gradient, shape (k, P), of each model's mean cross-entropy over its own batch; targets are one-hot.
 
@@ -164,8 +153,13 @@ class BatchedModel:
         key = (rows.shape, images.shape)
         if key not in self._records:
 
-            def gradient(*inputs: Tensor) -> Tensor:  # make_fx wants a plain function
-                return self._gradient(*inputs)
+            def gradient(rows: Tensor, images: Tensor, targets: Tensor) -> Tensor:  # make_fx wants a plain function
+                module = self._own_module()
+                forward = vmap(lambda values, x: functional_call(module, values, (x,)))
+                logits, pull_back, *_ = vjp(lambda named: forward(named, images), self.named(rows))
+                # The derivative of the mean cross-entropy with respect to the logits.
+                (gradients,) = pull_back((torch.softmax(logits, dim=-1) - targets) / images.shape[1])
+                return torch.cat([gradients[name].reshape(rows.shape[0], -1) for name in self.layout], dim=1)
 
             self._records[key] = self._recorded(gradient, rows.shape, images.shape, targets.shape)
         with torch.inference_mode():

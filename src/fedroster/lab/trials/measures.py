@@ -155,11 +155,6 @@ class Run:
         return self.cohort_size - self.participants
 
     @property
-    def participation_rate(self) -> FloatArray:
-        """Share of the rounds in which each client was chosen, shape (clients,)."""
-        return self.chosen / max(self.num_rounds, 1)
-
-    @property
     def budget_used(self) -> FloatArray:
         """Share of all budgets that each round's cohort cost, shape (rounds,); NaN where nothing has a price."""
         return np.divide(self.spent, self.budget, out=np.zeros(self.num_rounds), where=self.budget != 0.0)
@@ -230,10 +225,6 @@ class Recorder:
         for name, values in self.records().items():
             values[:] = records[name]
         self._explored = int(self.run.exploring.sum())
-
-    def last_test(self, round: int) -> tuple[float, float]:
-        """Accuracy and loss that were measured in a round."""
-        return float(self.run.accuracy[round - 1]), float(self.run.test_loss[round - 1])
 
     def add(self, played: Round, *, accuracy: float = math.nan, test_loss: float = math.nan, refused: int = 0) -> None:
         """Measure one round; accuracy and loss are NaN where no model was tested after it."""

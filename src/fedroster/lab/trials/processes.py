@@ -16,6 +16,7 @@ from typing import Any
 
 from fedroster.catalogue import is_of_this_session
 from fedroster.errors import WorkerLostError
+from fedroster.lab.data.load import check_dataset
 from fedroster.lab.trials.measures import Run
 from fedroster.lab.trials.trial import Conditions, Jobs, Trial
 from fedroster.parts import num_threads
@@ -53,8 +54,12 @@ def in_processes(
     Workers end at once when this does before its time: by Ctrl-C, by a fault, or because the process was killed.
 
     Raises:
+        MissingDataError: If a trial lacks its data set; then none begins.
         WorkerLostError: If a process was killed.
     """
+    tasks = {(task.local().dataset, job.data_dir) for index, job in jobs.items() if (task := trials[index].task)}
+    for name, data_dir in tasks:
+        check_dataset(name, folder=data_dir)
     workers = min(workers if workers is not None else num_threads(), len(jobs))
     own = any(is_of_this_session(trials[index].policy) for index in jobs)  # other processes do not know it
     # A process takes a second or two to import what it needs.

@@ -180,7 +180,8 @@ class Trial:
             conditions.played(start.rounds.round)
         saved_at, accuracy, test_loss = time.monotonic(), math.nan, math.nan
         if start is not None and task.free_places:
-            accuracy, test_loss = recorder.last_test(start.rounds.round)
+            row = start.rounds.round - 1
+            accuracy, test_loss = float(recorder.run.accuracy[row]), float(recorder.run.test_loss[row])
         for trained in federate(
             policy,
             environment,

@@ -191,7 +191,7 @@ def _rates() -> FigureRecipe:
     rows = {"free": OURS} | {label: policy for label, (_, policy) in RATES.items()}
 
     def lowest(runs: Runs, name: str, row: str) -> FloatArray:
-        return each(runs, f"{row} / {name}", lambda run: float(run.participation_rate.min()))
+        return each(runs, f"{row} / {name}", lambda run: float(run.chosen.min() / run.num_rounds))
 
     def price(runs: Runs, name: str, row: str) -> FloatArray:
         return 1.0 - each(runs, f"{row} / {name}", utility) / each(runs, f"free / {name}", utility)
