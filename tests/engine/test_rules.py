@@ -53,6 +53,24 @@ def test_evaluation_keeps_the_trainings_deadline_unless_told_otherwise():
     assert RoundRules(deadline_s=5.0, evaluate_deadline_s=9.0).evaluation_limit_s(None) == 9.0
     assert RoundRules(deadline_s=5.0, evaluate_deadline_s=math.inf).evaluation_limit_s(None) == math.inf
     assert RoundRules().evaluation_limit_s(None) == math.inf
-    assert (RoundRules(deadline_s=5.0).who_evaluates, RoundRules(evaluate="cohort").who_evaluates) == ("idle", "cohort")
-    with pytest.raises(ConfigurationError):
-        RoundRules(min_nodes=-1)
+    who = [{}, {"deadline_s": 5.0}, {"evaluate": "cohort"}]
+    assert [RoundRules(**each).who_evaluates for each in who] == ["all", "idle", "cohort"]
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("deadline_s", [0.0, math.nan]),
+        ("first", [-1]),
+        ("evaluate", ["some"]),
+        ("wait_s", [-1.0]),
+        ("absent_rounds", [0]),
+        ("give_up_s", [math.inf]),
+        ("longest_s", [-1.0, math.nan]),
+        ("min_nodes", [-1]),
+    ],
+)
+def test_rules_out_of_range_are_refused(name, values):
+    for value in values:
+        with pytest.raises(ConfigurationError, match=name):
+            RoundRules(**{name: value})

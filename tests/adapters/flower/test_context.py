@@ -44,14 +44,32 @@ def test_the_node_config_is_reported_and_read_back():
     assert read_context(reply.content[RECORD]) == NodeContext("alice", 0.5, 1e6, 120, False, "north")
 
 
-def test_names_without_a_configured_one():
-    assert ContextReporter().report(context_of(**{"partition-id": 3}))["name"] == "partition-3"
-    assert ContextReporter().report(context_of())["name"] == "node-7"
+@pytest.mark.parametrize(
+    ("measured", "config", "expected"),
+    [
+        ({}, {"partition-id": 3}, {"name": "partition-3"}),
+        ({}, {}, {"name": "node-7"}),
+        ({}, {"partition-id": 1, "client-name": "site-2"}, {"name": "site-2"}),  # inside NVFlare
+        ({}, {"partition-id": 1, "client-name": "site-2", "name": "mine"}, {"name": "mine"}),
+        ({"cpu-share": 0.25, "num-examples": 9}, {"name": "a", "cpu-share": 1.0}, {"cpu-share": 0.25}),
+        ({"num-examples": None, "price": 2.0}, {"num-examples": 5}, {"num-examples": 5, "price": 2.0}),
+    ],
+)
+def test_what_the_application_measures_goes_before_the_config(measured, config, expected):
+    assert expected.items() <= ContextReporter(lambda context: measured).report(context_of(**config)).items()
 
 
-def test_the_application_knows_better():
-    reporter = ContextReporter(lambda context: {"cpu-share": 0.25, "num-examples": 9})
-    assert reporter.report(context_of(name="a", **{"cpu-share": 1.0}))["cpu-share"] == 0.25
+@pytest.mark.parametrize("wrong", [OSError("no battery"), {"cpu-share": object()}, 7])
+def test_a_reporter_that_fails_loses_no_training(wrong, caplog):
+    def measure(context):
+        if isinstance(wrong, OSError):
+            raise wrong
+        return wrong
+
+    content = RecordDict({"arrays": model()})
+    reply = ContextReporter(measure)(message("train"), context_of(), lambda m, c: Message(content, reply_to=m))
+    assert set(reply.content) == {"arrays"}
+    assert "goes without a context" in caplog.text
 
 
 def test_the_free_processor_share_is_measured_when_none_is_declared(monkeypatch):
@@ -121,6 +139,12 @@ def test_what_has_no_usable_name_is_no_context(name):
         read_context({} if name is None else {"name": name})
 
 
+@pytest.mark.parametrize("rules", [{"fresh_s": 0.0}, {"timeout_s": -1.0}])
+def test_rules_out_of_range_are_refused(rules):
+    with pytest.raises(ConfigurationError):
+        ContextOptions(**rules)
+
+
 @given(
     st.dictionaries(
         st.sampled_from(["cpu-share", "bandwidth-bps", "num-examples", "busy-s", "willing", "edge"]),
@@ -160,8 +184,6 @@ def test_measured_bandwidth_is_used_when_none_is_declared():
 
 def test_lying_about_the_speed_buys_nothing():
     nodes = fleet(6)
-    for node in nodes.values():
-        node.delay_s = 1.0
     nodes[100].delay_s = 6.0
     nodes[100].config = {"cpu-share": 1.0, "bandwidth-bps": 1e12}
     for node_id in range(101, 106):
@@ -185,19 +207,14 @@ def test_newcomers_do_not_hold_up_a_round():
 def test_contexts_are_renewed_at_half_their_life_without_waiting():
     nodes = fleet(3, query_delay_s=0.5)
     grid, fake, reports = selecting(nodes, m=1)
-    play(grid, fake)
+    play(grid, fake, 3)
+    assert [node.queries for node in nodes.values()] == [1, 1, 1]
     fake.clock.sleep(200.0)
     play(grid, fake, 2)
-    assert reports[1].select_s == reports[2].select_s == 0.0
     fake.clock.sleep(200.0)
     play(grid, fake)
-    assert reports[3].select_s == 0.0
-
-
-@pytest.mark.parametrize("rules", [{"fresh_s": 0.0}, {"timeout_s": -1.0}])
-def test_rules_out_of_range_are_refused(rules):
-    with pytest.raises(ConfigurationError):
-        ContextOptions(**rules)
+    assert [report.select_s for report in reports[1:]] == [0.0] * 5
+    assert [node.queries for node in nodes.values()] == [3, 3, 3]
 
 
 def test_a_context_under_another_name_changes_nothing():
@@ -251,6 +268,7 @@ def test_registered_names_count_without_contexts_too():
     grid, fake, reports = selecting(nodes, m=3, contexts=False)
     play(grid, fake)
     assert set(reports[-1].clients) == {"clinic", "node-101", "node-102"}
+    assert not any(node.queries for node in nodes.values())
 
 
 def test_a_registered_name_survives_a_new_node_id():

@@ -2,49 +2,27 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 
 pytest.importorskip("flwr", reason="needs Flower: run .ci/flower, or install the extra 'flower'")
 
-from fake_grid import Clock, FakeGrid, fleet, held, model
+from fake_grid import Clock, fleet, model
 from flwr.serverapp.strategy import FedAvg
+from test_grid import selecting, trained
 
 from fedroster import EdgeSelector
-from fedroster.adapters.flower import (
-    ContextOptions,
-    EdgeMap,
-    NodeContext,
-    RoundRules,
-    RoundSink,
-    SelectingGrid,
-    edge_features,
-)
+from fedroster.adapters.flower import ContextOptions, EdgeMap, NodeContext, RoundRules, edge_features
 from fedroster.core.errors import ConfigurationError, LogFileError
 from fedroster.policies import COCS
 
 POLICY = COCS(h_T=2, scale=0.02)
 
 
-def on_edges(nodes, budgets, *, rules=None, policy=POLICY, clock=None, **options):
-    clock = clock or Clock()
-    fake = FakeGrid(clock, nodes)
-    reports = []
-    grid = held(
-        partial(
-            SelectingGrid,
-            fake,
-            EdgeSelector(policy, budgets=budgets, cohort_size=10, observers=[RoundSink(reports.append)]),
-            None,
-            contexts=ContextOptions(features=edge_features),
-            rules=rules or RoundRules(deadline_s=3.0),
-            clock=clock,
-        ),
-        **options,
-    )
-    return grid, reports
+def on_edges(nodes, budgets, *, policy=POLICY, **options):
+    contexts, rules = ContextOptions(features=edge_features), RoundRules(deadline_s=3.0)
+    told = {"kind": EdgeSelector, "budgets": budgets}
+    return selecting(nodes, m=10, policy=policy, told=told, contexts=contexts, rules=rules, **options)[::2]
 
 
 def labelled(num_nodes, *labels):
@@ -126,10 +104,6 @@ def test_the_operators_edges_go_before_what_nodes_report():
     assert nodes[103].trained > 0
 
 
-def trained(nodes):
-    return {node.name: node.trained for node in nodes.values()}
-
-
 def test_nodes_are_not_trusted_where_the_operator_says_so():
     rules = EdgeMap(edges={"n00": ["north"]}, trust_nodes=False, price=2.0)
     assert rules.edges_of(NodeContext("n01", edge="north")) == ()
@@ -154,14 +128,7 @@ def test_budgets_are_spent_by_price():
     assert any(set(report.clients) == {"n01", "n02"} for report in reports)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"price": -1.0},
-        {"prices": {"a": -1.0}},
-        {"edges": {"a": "north"}},
-    ],
-)
+@pytest.mark.parametrize("options", [{"price": -1.0}, {"prices": {"a": -1.0}}, {"edges": {"a": "north"}}])
 def test_edge_rules_out_of_range_are_refused(options):
     with pytest.raises(ConfigurationError):
         EdgeMap(**options)

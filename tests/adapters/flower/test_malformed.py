@@ -48,99 +48,61 @@ def metrics(**changes):
     return spoil
 
 
-def without(*names):
-    def spoil(content):
-        for name in names:
-            del content[name]
-
-    return spoil
-
-
-def drop_weight(content):
-    del content["metrics"]["num-examples"]
-
-
-def put(name, record):
-    def spoil(content):
-        content[name] = record
-
-    return spoil
-
-
-def cut(content):
-    record = content["arrays"]
-    del record["b"]
-
-
 MALFORMED = {
-    "no weight": drop_weight,
+    "no weight": lambda content: content["metrics"].pop("num-examples"),
     "weight is a list": metrics(num_examples=[1, 2]),
     "weight is negative": metrics(num_examples=-10),
     "weight is nearly minus that of the others": metrics(num_examples=-9),
     "weight is NaN": metrics(num_examples=float("nan")),
-    "weight is infinite": metrics(num_examples=float("inf")),
     "weight is huge": metrics(num_examples=1e300),
     "complex array": values(lambda array: array.astype(complex)),
-    "complex NaN": values(lambda array: array * complex(np.nan, np.nan)),
     "integer array": values(lambda array: array.astype(np.int64)),
-    "boolean array": values(lambda array: array > 0.0),
     "text array": values(lambda array: np.full(array.shape, "x")),
     "NaN": values(lambda array: array * np.nan),
-    "infinite": values(lambda array: array * np.inf),
     "other shape": values(lambda array: np.zeros((7, 7))),
-    "transposed": values(lambda array: array.T.copy() if array.ndim == 2 else np.zeros(3)),
-    "integers of another shape": values(lambda array: np.zeros((7, 7), np.int32)),
     "object array": claims(dtype="object", data=b"cos\nsystem\n(S'true'\ntR."),
     "unreadable bytes": claims(data=b"\x00garbage"),
-    "no bytes": claims(data=b""),
     "says another type than it is": claims(dtype="float32"),
     "says another shape than it has": claims(data=b"".join([b"\x93NUMPY\x01\x00v\x00{", b"}"])),
     "type of no name": claims(dtype=""),
-    "type of nonsense": claims(dtype="({[", data=b"x"),
     "unknown serialisation": claims(stype="pickle"),
-    "no arrays": without("arrays"),
-    "no metrics": without("metrics"),
-    "no records": without("arrays", "metrics"),
-    "an array is missing": cut,
+    "no arrays": lambda content: content.pop("arrays"),
+    "no metrics": lambda content: content.pop("metrics"),
+    "an array is missing": lambda content: content["arrays"].pop("b"),
     "an array is added": lambda content: content["arrays"].update({"c": Array(np.zeros(2))}),
-    "two records of arrays": put("more", model()),
-    "two records of metrics": put("more", MetricRecord({"num-examples": 10})),
+    "two records of arrays": lambda content: content.update({"more": model()}),
+    "two records of metrics": lambda content: content.update({"more": MetricRecord({"num-examples": 10})}),
     "a metric is NaN": metrics(loss=float("nan")),
     "a metric holds NaN": metrics(loss=[0.5, float("nan")]),
-    "10,000 records": lambda content: [put(f"r{n}", MetricRecord({"a": 1}))(content) for n in range(10_000)],
+    "1,000 records": lambda content: content.update({f"r{n}": MetricRecord({"a": 1}) for n in range(1_000)}),
 }
-STRATEGIES = {"FedAvg": FedAvg, "FedAdam": FedAdam, "FedMedian": FedMedian}
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("m", [1, 2, 3], ids=["alone", "with one", "with two"])
+@pytest.mark.parametrize(("m", "strategy"), [(1, FedAvg), (1, FedAdam), (2, FedAvg), (2, FedMedian), (3, FedAvg)])
 @pytest.mark.parametrize("kind", MALFORMED)
 def test_a_malformed_reply_is_refused_and_the_run_goes_on(kind, m, strategy, caplog):
     nodes = fleet(m)
     nodes[100].fate = (MALFORMED[kind],)
     nodes[100].delay_s = 0.5  # it answers first
-    started = STRATEGIES[strategy](min_train_nodes=1, min_available_nodes=1, fraction_evaluate=0.0)
-    grid, _, reports = selecting(nodes, m=m, strategy=started)
-    result = started.start(grid=grid, initial_arrays=model(), num_rounds=3)
-    assert [report.status["n00"] for report in reports] == [Status.FAILED] * 3
+    strategy = strategy(min_train_nodes=1, min_available_nodes=1, fraction_evaluate=0.0)
+    grid, _, reports = selecting(nodes, m=m, strategy=strategy)
+    result = grid.start(model(), num_rounds=2)
+    assert [report.status["n00"] for report in reports] == [Status.FAILED] * 2
     assert all(report.num_in_time == m - 1 for report in reports)
     assert all(report.reasons["n00"] for report in reports)
     assert caplog.text.count("the reply of n00 in round 1 is refused: ") == 1
     if m == 1:
         assert "round 1 has no update" in caplog.text
-    elif strategy == "FedAvg":
-        assert result.arrays["w"].numpy() == pytest.approx(np.full((3, 2), 3.0))
+    elif type(strategy) is FedAvg:
+        assert result.arrays["w"].numpy() == pytest.approx(np.full((3, 2), 2.0))
         assert result.arrays["w"].dtype == "float64"
 
 
 def test_a_run_whose_replies_are_all_refused_for_one_reason_is_no_success():
     nodes = fleet(2, fate=(metrics(num_examples=0),))
-    strategy = FedAvg(fraction_evaluate=0.0)
-    grid, _, reports = selecting(nodes, m=2, strategy=strategy)
-    with pytest.raises(
-        AllRefusedError, match="all 2 replies of the first round are refused: its weight 'num-examples' is 0"
-    ):
-        strategy.start(grid=grid, initial_arrays=model(), num_rounds=2)
+    grid, _, reports = selecting(nodes, m=2, strategy=FedAvg(fraction_evaluate=0.0))
+    with pytest.raises(AllRefusedError, match=r"all 2 replies .* refused: its weight 'num-examples' is 0"):
+        grid.start(model(), num_rounds=2)
     assert [report.refused for report in reports] == [{"n00", "n01"}]
 
 
@@ -161,7 +123,7 @@ LARGE = {
 
 
 @pytest.mark.parametrize("kind", LARGE)
-@pytest.mark.parametrize(("nodes", "m"), [(4, 4), (4, 2), (6, 1)])
+@pytest.mark.parametrize(("nodes", "m"), [(4, 2), (6, 1)])
 def test_one_diverged_node_owns_no_model_and_nobody_else_is_blamed(kind, nodes, m, caplog):
     nodes = fleet(nodes)
     nodes[100].fate = ("ok", "ok", LARGE[kind])
@@ -229,18 +191,12 @@ def test_arrays_of_the_legacy_workflow_say_no_type(caplog):
     assert "not finite" in reports[0].reasons["n01"]
 
 
-@pytest.mark.parametrize("extra", ["one more", "one less", "a list"])
-def test_a_fast_node_of_another_form_never_shuts_an_honest_partner_out(extra):
+@pytest.mark.parametrize("metrics", [{"accuracy": 0.5, "more": 1.0}, {}, {"accuracy": [0.5, 0.5]}])
+def test_a_fast_node_of_another_form_never_shuts_an_honest_partner_out(metrics):
     nodes = fleet(6, metrics={"accuracy": 0.5})
-    nodes[105].delay_s = 0.1
-    nodes[105].metrics = {
-        "one more": {"accuracy": 0.5, "more": 1.0},
-        "one less": {},
-        "a list": {"accuracy": [0.5, 0.5]},
-    }[extra]
-    strategy = FedAvg(fraction_evaluate=0.0)
-    grid, _, reports = selecting(nodes, m=2, strategy=strategy)
-    strategy.start(grid=grid, initial_arrays=model(), num_rounds=40)
+    nodes[105].delay_s, nodes[105].metrics = 0.1, metrics
+    grid, _, reports = selecting(nodes, m=2, strategy=FedAvg(fraction_evaluate=0.0))
+    grid.start(model(), num_rounds=40)
     honest = [status for report in reports[4:] for name, status in report.status.items() if name != "n05"]
     assert set(honest) == {Status.COMPLETED}
     assert any("n05" in report.clients for report in reports[4:])
@@ -252,9 +208,8 @@ def test_in_the_first_tie_of_all_the_common_metrics_are_kept():
         nodes = fleet(2)
         nodes[first].delay_s = 0.2
         nodes[101].metrics = {"more": 1.0}
-        strategy = FedAvg(fraction_evaluate=0.0)
-        grid, _, reports = selecting(nodes, m=2, strategy=strategy)
-        result = strategy.start(grid=grid, initial_arrays=model(), num_rounds=3)
+        grid, _, reports = selecting(nodes, m=2, strategy=FedAvg(fraction_evaluate=0.0))
+        result = grid.start(model(), num_rounds=3)
         assert [report.num_in_time for report in reports] == [2, 2, 2]
         assert set(result.train_metrics_clientapp[1]) == {"loss"}
 
@@ -273,9 +228,7 @@ def test_rows_of_bytes_may_have_any_length():
 
 
 def test_what_a_reply_is_alone_it_is_in_evaluation_too(caplog):
-    nodes = fleet(3)
-    strategy = FedAvg()
-    grid, fake, _ = selecting(nodes, m=3, strategy=strategy)
+    grid, fake, _ = selecting(fleet(3), strategy=FedAvg())
     evaluate = fake._react
 
     def react(node_id, message):
@@ -284,7 +237,7 @@ def test_what_a_reply_is_alone_it_is_in_evaluation_too(caplog):
             fake.mail[-1][1].content["metrics"]["num-examples"] = [1, 2]
 
     fake._react = react
-    result = strategy.start(grid=grid, initial_arrays=model(), num_rounds=2)
+    result = grid.start(model(), num_rounds=2)
     assert sorted(result.evaluate_metrics_clientapp) == [1, 2]
     assert "the reply of node 101 is refused: its weight 'num-examples' is [1, 2]" in caplog.text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -31,31 +32,11 @@ def wrapped(num_clients, **options):
     return DifferentialPrivacyServerSideFixedClipping(inner, 1e-6, 100.0, num_clients, **options)
 
 
-def test_another_cohort_size_is_refused():
-    strategy = wrapped(3)
-    grid, *_ = selecting(fleet(8), m=4, strategy=strategy)
-    with pytest.raises(ConfigurationError, match="num_sampled_clients = 3, and a round here uses 4"):
-        strategy.start(grid=grid, initial_arrays=model(), num_rounds=1)
-    assert grid.selector.round == 0
-
-
 def test_the_first_k_count():
     strategy = wrapped(3)
     grid, *_ = selecting(fleet(8), m=5, rules=RoundRules(first=3), strategy=strategy)
     result = strategy.start(grid=grid, initial_arrays=model(), num_rounds=2)
     assert result.arrays["w"].numpy() == pytest.approx(np.full((3, 2), 2.0), abs=1e-3)
-
-
-@pytest.mark.parametrize(
-    "wrapper", [wrapped, lambda k: DifferentialPrivacyClientSideFixedClipping(FedAvg(), 1e-6, 1.0, k)]
-)
-def test_a_round_with_too_few_updates_is_skipped(wrapper):
-    nodes = fleet(4)
-    nodes[100].fate = ("error", "ok")
-    strategy = wrapper(4)
-    grid, *_ = selecting(nodes, m=4, strategy=strategy)
-    result = strategy.start(grid=grid, initial_arrays=model(), num_rounds=2)
-    assert result.arrays["w"].numpy() == pytest.approx(np.full((3, 2), 1.0), abs=1e-3)  # one of two rounds
 
 
 def test_accounting_without_amplification_runs_and_counts_every_release():
@@ -97,11 +78,12 @@ class Quiet(DifferentialPrivacyServerSideFixedClipping):
     """A subclass whose name says nothing."""
 
 
-def test_a_subclass_of_another_name_is_asked_all_the_same():
-    strategy = Quiet(FedAvg(fraction_train=1e-9, min_train_nodes=3), 1e-6, 100.0, 3)
+@pytest.mark.parametrize("strategy", [wrapped(3), Quiet(FedAvg(fraction_train=1e-9, min_train_nodes=3), 0.1, 9.0, 3)])
+def test_another_cohort_size_is_refused_and_a_subclass_of_another_name_is_asked_all_the_same(strategy):
     grid, *_ = selecting(fleet(8), m=4, strategy=strategy)
     with pytest.raises(ConfigurationError, match="num_sampled_clients = 3, and a round here uses 4"):
         strategy.start(grid=grid, initial_arrays=model(), num_rounds=1)
+    assert grid.selector.round == 0
 
 
 def test_neither_another_grid_around_ours_nor_a_plain_function_goes_past_the_guard():
@@ -112,30 +94,17 @@ def test_neither_another_grid_around_ours_nor_a_plain_function_goes_past_the_gua
         def __getattr__(self, name):
             return getattr(grid, name)
 
-    with pytest.raises(ConfigurationError, match="a round here uses 4"):
-        strategy.start(grid=Outer(), initial_arrays=model(), num_rounds=1)
-
-    def plain():
-        return grid.send_and_receive(train_messages(fake.get_node_ids()))
-
-    with pytest.raises(ConfigurationError, match="a round here uses 4"):
-        plain()
+    messages = train_messages(fake.get_node_ids())
+    for way in (partial(strategy.start, Outer(), model(), 1), partial(grid.send_and_receive, messages)):
+        with pytest.raises(ConfigurationError, match="a round here uses 4"):
+            way()
     assert grid.selector.round == 0
 
 
-def test_a_clipping_norm_among_the_hyperparameters_is_no_privacy():
-    strategy = FedAvg()
-    grid, *_ = selecting(fleet(4), m=2, strategy=strategy)
-    config = ConfigRecord({"lr": 0.1, "clipping_norm": 1.0})
-    grid.start(model(), num_rounds=1, train_config=config)
+def test_the_grid_starts_the_strategy_that_it_guards_and_a_clipping_norm_among_hyperparameters_is_no_privacy():
+    grid, *_ = selecting(fleet(4), m=2, strategy=FedAvg())
+    grid.start(model(), num_rounds=1, train_config=ConfigRecord({"lr": 0.1, "clipping_norm": 1.0}))
     assert grid.round == 1
-
-
-def test_the_grid_starts_the_strategy_that_it_guards():
-    strategy = DifferentialPrivacyClientSideFixedClipping(FedAvg(), 1e-6, 1.0, 3)
-    grid, *_ = selecting(fleet(4), m=4, strategy=strategy)
-    with pytest.raises(ConfigurationError, match="a round here uses 4"):
-        grid.start(model(), num_rounds=1)
     grid, *_ = selecting(fleet(4))
     with pytest.raises(ConfigurationError, match="expected one of Flower's message API"):
         grid.start(model(), num_rounds=1)
@@ -167,11 +136,13 @@ def test_an_absence_ends_no_run_and_what_is_used_is_what_the_strategy_got(wrappe
         grid._exchange.clock = ClockThat(
             fake.clock, lambda s: (fake.clock.sleep(s), nodes[100].__setattr__("is_online", len(reports) > 0))
         )
-    grid.start(model(), num_rounds=4)
+    result = grid.start(model(), num_rounds=4)
     is_needed = fate is not no_bit or isinstance(strategy, DifferentialPrivacyClientSideAdaptiveClipping)
     assert sum(got) == sum(grid.selector.participation("used").values())
     assert [report.num_in_time for report in reports][:1] == [0 if is_needed else 3]
     assert sum(got) >= 3
+    if "Fixed" in type(strategy).__name__:  # a skipped round leaves the model as it was
+        assert result.arrays["w"].numpy() == pytest.approx(np.full((3, 2), sum(got) / 3), abs=1e-2)
 
 
 def test_rounds_go_on_counting_after_a_restart(tmp_path):

@@ -14,19 +14,13 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs Flower: run .ci/flower, or install the extra 'flower'")
 
-from fake_grid import Clock, FakeGrid, fleet, held, model, shift
+from fake_grid import Clock, fleet, model, shift
 from flwr.app import Array, ArrayRecord
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAdam, FedAvg, FedAvgM, FedMedian
+from test_grid import Killed, selecting
 
-from fedroster import RoundRobin, Selector, Uniform
-from fedroster.adapters.flower import (
-    ContextOptions,
-    FreePlaces,
-    RoundRules,
-    RoundSink,
-    SelectingGrid,
-    UpdateMemory,
-)
+from fedroster import RoundRobin
+from fedroster.adapters.flower import ContextOptions, FreePlaces, RoundRules, UpdateMemory
 from fedroster.aggregation.memory import UpdateTable
 from fedroster.core.errors import ConfigurationError, FolderError, StateFileError
 from fedroster.core.problem import Status
@@ -46,6 +40,9 @@ def answer(number: int, content) -> None:
     shift(moved(float(content["arrays"]["w"].numpy()[0, 0]) - 1.0, number), content)
 
 
+PLAIN = {f"n{number:02d}": {"fate": ("ok",)} for number in range(NODES)}
+
+
 def nodes_of(**fates):
     nodes = fleet(NODES)
     for number, node in enumerate(nodes.values()):
@@ -57,24 +54,33 @@ def nodes_of(**fates):
     return nodes
 
 
-def filling(nodes, strategy, clock=None, *, observers=(), cohort_size=PLACES, policy=None, **options):
-    reports = []
-    fake = FakeGrid(Clock() if clock is None else clock, nodes)
-    observers = [*observers, RoundSink(reports.append)]
-    selector = Selector(policy or Uniform(), cohort_size=cohort_size, observers=observers)
-    options = {"places": FreePlaces(), "contexts": ContextOptions(fresh_s=1e9)} | options
-    grid = held(partial(SelectingGrid, fake, selector, strategy, clock=fake.clock), **options)
+def filling(nodes, strategy=None, clock=None, **options):
+    strategy = FedAvg(fraction_evaluate=0.0) if strategy is None else strategy
+    options = {"places": FreePlaces(), "contexts": ContextOptions(fresh_s=1e9), "m": PLACES} | options
+    return selecting(nodes, strategy=strategy, clock=clock, **options)
+
+
+def killed(nodes, sleeps, **options):
+    """A run that is killed in its so many-th pause."""
+    grid, fake, reports = filling(nodes, clock=Dying(sleeps), **options)
+    with pytest.raises(Killed):
+        grid.start(model(0.5), num_rounds=10**6)
     return grid, fake, reports
+
+
+def trainings(fake, sent):
+    """To whom messages for training went, and these."""
+    for _, message in sent:
+        if message.metadata.message_type == "train":
+            yield fake.nodes[message.metadata.dst_node_id].name, message
 
 
 def formula(fake, reports, places, memory):
     """The model of the equation, from who answered when and what it was sent."""
     sent = {}
-    for _, message in fake.sent:
-        if message.metadata.message_type == "train":
-            name = fake.nodes[message.metadata.dst_node_id].name
-            arrays = message.content["arrays"]
-            sent.setdefault(name, []).append({key: array.numpy() for key, array in arrays.items()})
+    for name, message in trainings(fake, fake.sent):
+        arrays = {key: array.numpy() for key, array in message.content["arrays"].items()}
+        sent.setdefault(name, []).append(arrays)
     current = {key: array.numpy() for key, array in model(0.5).items()}
     versions = [current]
     table = UpdateTable(UpdateMemory(share=0.0) if memory is None else memory, current, NODES)
@@ -109,8 +115,7 @@ def formula(fake, reports, places, memory):
 @pytest.mark.parametrize("memory", [None, UpdateMemory(), UpdateMemory(share=0.5, unknown="zero")])
 @pytest.mark.parametrize("places", [FreePlaces(), FreePlaces(buffer=3, discount=0.5)])
 def test_each_full_buffer_takes_the_step_of_the_equation(memory, places) -> None:
-    nodes = nodes_of()
-    grid, fake, reports = filling(nodes, FedAvg(fraction_evaluate=0.0), places=places, memory=memory)
+    grid, fake, reports = filling(nodes_of(), places=places, memory=memory)
     found = grid.start(model(0.5), num_rounds=9)
     assert [report.num_in_time for report in reports] == [1] * 9 * PLACES
     expected = formula(fake, reports, places, memory)
@@ -122,10 +127,8 @@ def test_each_full_buffer_takes_the_step_of_the_equation(memory, places) -> None
 @pytest.mark.parametrize("places", [FreePlaces(), FreePlaces(buffer=3)])
 def test_updates_count_as_the_decision_says_and_not_by_samples(places, factor: float) -> None:
     """A node adds 1 to the model that it was sent; the weights of f places that are filled sum to f times a factor."""
-    nodes = nodes_of()
-    for node in nodes.values():
-        node.fate = ("ok",)
-    grid, _, reports = filling(nodes, FedAvg(fraction_evaluate=0.0), places=places, policy=Drawn(factor))
+    nodes = nodes_of(**PLAIN)
+    grid, _, reports = filling(nodes, places=places, policy=Drawn(factor))
     found = grid.start(model(0.5), num_rounds=9)
     assert len(reports) == 9 * PLACES
     np.testing.assert_allclose(found.arrays["w"].numpy(), 0.5 + 9 * factor, rtol=1e-5)
@@ -133,53 +136,37 @@ def test_updates_count_as_the_decision_says_and_not_by_samples(places, factor: f
 
 @pytest.mark.parametrize("sleeps", [3, 40, 90])
 def test_after_a_kill_updates_count_as_the_decision_said(tmp_path: Path, sleeps: int) -> None:
-    nodes = nodes_of()
-    for node in nodes.values():
-        node.fate = ("ok",)
-    options = {"policy": Drawn(0.5), "state_dir": tmp_path}
-    grid, *_ = filling(nodes, FedAvg(fraction_evaluate=0.0), Dying(sleeps), **options)
-    with pytest.raises(Killed):
-        grid.start(model(0.5), num_rounds=10**6)
-    grid, *_ = filling(nodes, FedAvg(fraction_evaluate=0.0), **options)
-    found = grid.start(model(0.5), num_rounds=30)
+    nodes, options = nodes_of(**PLAIN), {"policy": Drawn(0.5), "state_dir": tmp_path}
+    killed(nodes, sleeps, **options)
+    grid, *_ = filling(nodes, **options)
+    found = grid.start(model(0.5), num_rounds=10)
     rounds = sum(grid.selector.participation("used").values()) / PLACES
-    assert rounds >= 30
+    assert rounds >= 10
     np.testing.assert_allclose(found.arrays["w"].numpy(), 0.5 + 0.5 * rounds, rtol=1e-5)
 
 
 def test_no_node_waits_for_another() -> None:
     """One node takes a hundred times as long: the other places go on, and it never gets a second job meanwhile."""
-    slow = {"n00": {"delay_s": 1000.0}}
-    grid, fake, reports = filling(nodes_of(**slow), FedAvg(fraction_evaluate=0.0))
+    grid, fake, reports = filling(nodes_of(n00={"delay_s": 1000.0}))
     numbers = []
-    grid.start(model(), num_rounds=40, evaluate_fn=lambda number, arrays: numbers.append(number))
-    assert numbers == list(range(41))
+    grid.start(model(), num_rounds=20, evaluate_fn=lambda number, arrays: numbers.append(number))
+    assert numbers == list(range(21))
     assert sum(report.clients == ("n00",) for report in reports) <= 1
-    assert fake.clock.now() - 1000.0 < 40 * PLACES * 3.5 / (PLACES - 1)
-    sent = [
-        fake.nodes[each.metadata.dst_node_id].name for _, each in fake.sent if each.metadata.message_type == "train"
-    ]
+    assert fake.clock.now() - 1000.0 < 20 * PLACES * 3.5 / (PLACES - 1)
+    names = [name for name, _ in trainings(fake, fake.sent)]
     counts = grid.selector.participation()
-    assert {name: sent.count(name) for name in counts} == counts
+    assert {name: names.count(name) for name in counts} == counts
     assert all(not np.isnan(report.round_s) for report in reports)
 
 
-FAULTS = {
-    "n00": {"fate": ("error",)},
-    "n01": {"fate": ("nan",)},
-    "n02": {"fate": ("silent",)},
-    "n03": {"fate": (lambda content: content["metrics"].__setitem__("num-examples", 10**18),)},
-}
-
-
 def test_faults_free_their_place_and_are_never_used() -> None:
-    grid, _, reports = filling(
-        nodes_of(**FAULTS), FedAvg(fraction_evaluate=0.0), rules=RoundRules(deadline_s=10.0, give_up_s=25.0)
-    )
-    found = grid.start(model(), num_rounds=40)
+    fates = ("error", "nan", "silent", lambda content: content["metrics"].__setitem__("num-examples", 10**18))
+    nodes = nodes_of(**{f"n0{number}": {"fate": (fate,)} for number, fate in enumerate(fates)})
+    grid, _, reports = filling(nodes, rules=RoundRules(deadline_s=10.0, give_up_s=25.0))
+    found = grid.start(model(), num_rounds=20)
     used = grid.selector.participation("used")
     assert [used[f"n{n:02d}"] for n in range(4)] == [0, 0, 0, 0]
-    assert min(used[f"n{n:02d}"] for n in range(4, 7)) > 20
+    assert min(used[f"n{n:02d}"] for n in range(4, 7)) > 10
     assert all(np.isfinite(array.numpy()).all() for array in found.arrays.values())
     fates = {report.clients[0]: report.status[report.clients[0]] for report in reports}
     assert fates["n00"] is fates["n01"] is fates["n03"] is Status.FAILED
@@ -190,7 +177,7 @@ def test_places_wait_where_nobody_is_idle() -> None:
     """As many places as nodes, then more; nodes leave and one comes back."""
     for size in (NODES, 2 * NODES):
         nodes = nodes_of(n05={"fate": ("ok", "gone")}, n06={"fate": ("gone",)})
-        grid, _, reports = filling(nodes, FedAvg(fraction_evaluate=0.0), cohort_size=size)
+        grid, _, reports = filling(nodes, m=size)
         grid.start(model(), num_rounds=4)
         assert len(reports) == 4 * size
         assert {report.clients[0] for report in reports[-10:]} == {f"n{n:02d}" for n in range(5)}
@@ -203,10 +190,6 @@ def test_only_idle_nodes_evaluate() -> None:
     assert set(found.evaluate_metrics_clientapp) == set(range(1, 13))
     assert set(found.train_metrics_clientapp) == set(range(1, 13))
     assert fake.clock.now() < 1100.0
-
-
-class Killed(BaseException):
-    pass
 
 
 class Dying(Clock):
@@ -225,18 +208,16 @@ class Dying(Clock):
 
 @pytest.mark.parametrize("memory", [None, UpdateMemory()])
 @pytest.mark.parametrize("places", [FreePlaces(), FreePlaces(buffer=4, discount=0.5)])
-@pytest.mark.parametrize("sleeps", [3, 40, 141, 142, 143, 190])
+@pytest.mark.parametrize("sleeps", [3, 40, 141, 142, 143])
 def test_after_a_kill_model_and_table_are_of_one_step(tmp_path: Path, memory, places, sleeps: int) -> None:
     """What every answer did is in the model once, and the record counts each answer that is in it."""
     nodes = nodes_of()
     options = {"places": places, "memory": memory, "state_dir": tmp_path}
-    first, fake, before = filling(nodes, FedAvg(fraction_evaluate=0.0), Dying(sleeps), **options)
-    with pytest.raises(Killed):
-        first.start(model(0.5), num_rounds=10**6)
+    first, fake, before = killed(nodes, sleeps, **options)
     used = first.selector.participation("used")
     at_work = {name for names in first.selector.open_rounds().values() for name in names}
-    sent = list(fake.sent)  # what was under way is lost, and asked for again
-    second, again, after = filling(nodes, FedAvg(fraction_evaluate=0.0), Dying(math.inf), **options)
+    last = {name: each for name, each in trainings(fake, fake.sent) if name in at_work}
+    second, again, after = filling(nodes, **options)
     assert second.selector.participation("used") == used
     done = second.round
     kept = (tmp_path / "places.npz").exists()
@@ -245,27 +226,17 @@ def test_after_a_kill_model_and_table_are_of_one_step(tmp_path: Path, memory, pl
     resumed = [report for report in after if report.resumed]
     assert {report.clients[0] for report in resumed} == at_work
     assert sum(second.selector.participation("used").values()) == len(before) + len(after)
-    again.sent = [each for each in sent if each not in lost(sent, at_work, fake)] + again.sent
+    # What was under way is lost, and asked for again.
+    again.sent = [each for each in fake.sent if each[1] not in last.values()] + again.sent
     expected = formula(again, [*before, *after], places, memory)
     np.testing.assert_allclose(found.arrays["w"].numpy(), expected["w"], rtol=1e-4, atol=1e-4)
 
 
-def lost(sent, at_work, fake):
-    """The last messages to nodes that were at work."""
-    last = {}
-    for each in sent:
-        if each[1].metadata.message_type == "train":
-            last[fake.nodes[each[1].metadata.dst_node_id].name] = each
-    return [last[name] for name in at_work]
-
-
 def test_a_restart_whose_first_round_has_no_update_goes_on(tmp_path: Path) -> None:
     """The strategy still has the app's model then, an old one."""
-    grid, *_ = filling(nodes_of(), FedAvg(fraction_evaluate=0.0), state_dir=tmp_path)
+    grid, *_ = filling(nodes_of(), state_dir=tmp_path)
     grid.start(model(), num_rounds=3)
-    nodes = nodes_of()
-    for node in nodes.values():
-        node.fate = ("error", "ok")
+    nodes = nodes_of(**{name: {"fate": ("error", "ok")} for name in PLAIN})
     strategy = FedAvg(fraction_evaluate=0.0)
     grid, *_ = filling(nodes, strategy, state_dir=tmp_path)
     found = strategy.start(grid=grid, initial_arrays=model(9.0), num_rounds=6)
@@ -276,8 +247,8 @@ def test_a_restart_whose_first_round_has_no_update_goes_on(tmp_path: Path) -> No
 def test_a_full_disk_is_an_error_of_ours_and_nothing_is_lost(tmp_path: Path) -> None:
     """Files may grow no more, as on a full disk; with room again the run goes on with what was counted."""
     for places in (None, FreePlaces()):
-        strategy, folder = FedAvg(fraction_evaluate=0.0), tmp_path / str(places)
-        grid, *_ = filling(nodes_of(), strategy, places=places, state_dir=folder)
+        options = {"places": places, "state_dir": tmp_path / str(places)}
+        grid, *_ = filling(nodes_of(), **options)
         grid.start(model(), num_rounds=3)
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         usual = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -289,7 +260,7 @@ def test_a_full_disk_is_an_error_of_ours_and_nothing_is_lost(tmp_path: Path) -> 
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
             signal.signal(signal.SIGXFSZ, usual)
         used = grid.selector.participation("used")
-        again, *_ = filling(nodes_of(), strategy, places=places, state_dir=folder)
+        again, *_ = filling(nodes_of(), **options)
         assert again.selector.participation("used") == used
         again.start(model(), num_rounds=9)
         assert sum(again.selector.participation("used").values()) == 9 * PLACES
@@ -322,13 +293,13 @@ def test_a_strategy_that_moves_the_model_itself_is_refused_in_its_second_round()
 @pytest.mark.parametrize("rules", [RoundRules(first=1), RoundRules(min_replies=1)])
 def test_rules_about_rounds_are_refused(rules) -> None:
     with pytest.raises(ConfigurationError, match="free places have no"):
-        filling(nodes_of(), FedAvg(), rules=rules)
+        filling(nodes_of(), rules=rules)
 
 
 def test_the_folder_of_another_model_is_refused(tmp_path: Path) -> None:
-    grid, *_ = filling(nodes_of(), FedAvg(fraction_evaluate=0.0), state_dir=tmp_path)
+    grid, *_ = filling(nodes_of(), state_dir=tmp_path)
     grid.start(model(), num_rounds=2)
-    grid, *_ = filling(nodes_of(), FedAvg(), state_dir=tmp_path)
+    grid, *_ = filling(nodes_of(), state_dir=tmp_path)
     with pytest.raises(StateFileError, match="another model"):
         grid.start(ArrayRecord({"w": Array(np.zeros(9))}), num_rounds=4)
 
@@ -336,8 +307,7 @@ def test_the_folder_of_another_model_is_refused(tmp_path: Path) -> None:
 def test_a_round_may_be_smaller_than_the_selectors() -> None:
     """In rounds and in free places: cohort_size is set again in between."""
     for places in (None, FreePlaces()):
-        strategy = FedAvg(fraction_evaluate=0.0)
-        grid, _, reports = filling(nodes_of(), strategy, places=places, cohort_size=4)
+        grid, _, reports = filling(nodes_of(), places=places, m=4)
         sizes = []
 
         def shrink(number, arrays, grid=grid, sizes=sizes, reports=reports):
@@ -360,12 +330,11 @@ def test_a_weight_that_comes_first_after_a_restart_does_not_own_the_model(tmp_pa
     """One place: the interrupted answer comes back alone.  A node adds 1 to the model that it was sent."""
     nodes = fleet(5)
     nodes[100].metrics = {"num-examples": 1e18}
-    options = {"policy": RoundRobin(), "cohort_size": 1, "memory": memory, "places": FreePlaces(buffer=buffer)}
-    grid, *_ = filling(nodes, FedAvg(fraction_evaluate=0.0), Dying(120), state_dir=tmp_path, **options)
-    with pytest.raises(Killed):
-        grid.start(model(), num_rounds=10**6)
+    options = {"policy": RoundRobin(), "m": 1, "memory": memory, "places": FreePlaces(buffer=buffer)}
+    options["state_dir"] = tmp_path
+    grid, *_ = killed(nodes, 120, **options)
     assert "n00" in {name for names in grid.selector.open_rounds().values() for name in names}
-    grid, *_ = filling(nodes, FedAvg(fraction_evaluate=0.0), state_dir=tmp_path, **options)
+    grid, *_ = filling(nodes, **options)
     found = grid.start(model(), num_rounds=40).arrays["w"].numpy()
     assert 25.0 < found.min() <= found.max() <= 41.0
     assert grid.selector.participation("used")["n00"] <= 2
