@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import signal
-import warnings
 
 import pytest
 
 from federations import LETTERS_LIST, kept, make, play
-from fedroster import RBCSF, Record, Selector
-from fedroster.errors import FairnessWarning, InvalidInputError
+from fedroster import RBCSF, Record
 from fedroster.selector.calls import Calls
 
 
@@ -38,38 +36,6 @@ def test_every_handler_runs_and_the_first_error_is_raised():
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def test_a_join_whose_warning_is_an_error_books_nothing(tmp_path):
-    selector = Selector(RBCSF(beta=0.5), cohort_size=1, clients=["a", "b"])
-    before = kept(selector, tmp_path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(FairnessWarning):
-            selector.join(["c"])
-    assert kept(selector, tmp_path) == before
-
-
-def test_members_that_are_too_many_are_warned_of_once():
-    selector = Selector(RBCSF(beta=0.5), cohort_size=1, clients=["a", "b"])
-    with pytest.warns(FairnessWarning, match="3 clients"):
-        selector.join(["c"])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        selector.join(["d"])
-        selector.join(["e"])
-    selector.leave(["c", "d", "e"])
-    with pytest.warns(FairnessWarning):
-        selector.join(["h"])
-
-
-@pytest.mark.parametrize(
-    "twin", ["clinic\u20107", "clinic\u22127", "clinic-7 ", " clinic-7", "clinic-\uff17", "clinic-\u200b7"]
-)
-def test_a_name_that_looks_like_another_is_refused(twin):
-    selector = Selector(RBCSF(beta=0.1), cohort_size=1, clients=["clinic-7"])
-    with pytest.raises(InvalidInputError, match="reads as"):
-        selector.join([twin])
 
 
 class Broken(RBCSF):

@@ -33,11 +33,11 @@ def play(policy, cold, *, clients=10, rounds=200, slow=(), seed=0):
 
 
 @pytest.mark.parametrize("policy", [RBCSF(V=20.0, beta=0.05), Floor(beta=0.05)])
-@pytest.mark.parametrize("cold", [{3}, set(range(10))])
-def test_a_start_decides_about_no_share(policy, cold):
-    rest = np.mean([np.delete(play(policy, set(), seed=seed), [3]).mean() for seed in range(5)])
-    with_start = np.mean([play(policy, cold, seed=seed)[3] for seed in range(5)])
-    assert with_start > 0.4 * rest
+def test_a_start_decides_about_no_share(policy):
+    rest, one, all_ = (
+        np.mean([play(policy, cold, seed=seed) for seed in range(3)], axis=0) for cold in ((), {3}, range(10))
+    )
+    assert min(one[3], all_[3]) > 0.4 * np.delete(rest, 3).mean()
 
 
 @pytest.mark.parametrize("name", POLICIES)

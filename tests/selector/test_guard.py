@@ -59,14 +59,10 @@ class Liars:
         self.mean_s = math.fsum(self.round_s[50:]) / (rounds - 50)
 
 
-def mean_s(policy, lie="", **options):
-    return np.mean([Liars(policy, lie, seed=seed, **options).mean_s for seed in (0, 1)])
-
-
 @pytest.fixture(scope="module")
 def honest():
     """Mean round of each policy where every word is taken and none is a lie."""
-    return {name: mean_s(policy, **OFF) for name, policy in POLICIES.items()}
+    return {name: Liars(policy, **OFF).mean_s for name, policy in POLICIES.items()}
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -83,20 +79,20 @@ def honest():
     ],
 )
 def test_no_lie_costs_more_than_a_quarter(honest, name, lie):
-    played = [Liars(POLICIES[name], lie, seed=seed) for seed in (0, 1)]
-    assert np.mean([run.mean_s for run in played]) < 1.25 * honest[name]
-    assert max(run.broken for run in played) < 1e-6  # how far debts may grow under lies is a row of `make chaos`
+    played = Liars(POLICIES[name], lie)
+    assert played.mean_s < 1.25 * honest[name]
+    assert played.broken < 1e-6  # how far debts may grow under lies is a row of `make chaos`
 
 
 @pytest.mark.parametrize("lie", ["slow, contexts / 100", "slow, time / 100"])
 def test_without_the_guard_these_lies_cost_more(honest, lie):
     """The control: the lies of the test above are worth telling."""
-    assert mean_s(POLICIES["floor"], lie, **OFF) > 1.4 * honest["floor"]
+    assert Liars(POLICIES["floor"], lie, **OFF).mean_s > 1.4 * honest["floor"]
 
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_honest_clients_lose_little(honest, name):
-    assert mean_s(POLICIES[name]) < 1.02 * honest[name]
+    assert Liars(POLICIES[name]).mean_s < 1.02 * honest[name]
 
 
 @pytest.mark.parametrize("round_", [1, 9])

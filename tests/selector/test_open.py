@@ -18,9 +18,10 @@ from fedroster.selector import entered, note, noted, settings_of
 KEY = b"0123456789abcdef"
 
 
-@pytest.fixture(autouse=True, params=[5, 100])
+@pytest.fixture(autouse=True)
 def often(request, monkeypatch):
-    monkeypatch.setattr("fedroster.folder.record._STATE_ROUNDS", request.param)
+    """A state is kept so often, rounds; a test that asks for 100 goes on without one."""
+    monkeypatch.setattr("fedroster.folder.record._STATE_ROUNDS", getattr(request, "param", 5))
 
 
 def opened(folder, policy=POLICY, **options):
@@ -40,6 +41,7 @@ def ask(selector):
     return selector.select({client: [1.0, 2.0, 1.0] for client in selector.clients})
 
 
+@pytest.mark.parametrize("often", [5, 100], indirect=True)
 @pytest.mark.parametrize("policy", [POLICY, Floor(), Uniform()], ids=lambda policy: type(policy).__name__)
 def test_a_run_that_is_killed_goes_on_as_if_it_had_not_been(policy, tmp_path):
     whole = begun(tmp_path / "log", policy)
