@@ -264,10 +264,12 @@ def _result(folder: Path, rounds: int = 40) -> str:
     return said.strip().splitlines()[-1]
 
 
-def test_the_example_goes_on_after_a_kill_with_as_many_iterations(tmp_path: Path) -> None:
+def test_the_example_goes_on_after_an_evaluation_and_a_kill_with_as_many_iterations(tmp_path: Path) -> None:
+    """The tenth iteration is evaluated; after eleven rounds it is played again, and pfl refuses two in one."""
     whole = _result(tmp_path / "whole")
     assert float(whole.split("accuracy ")[1].split(",")[0]) > 0.5
     killed, seen = tmp_path / "killed", {""}
+    assert "accuracy" in _result(killed, 11)
     with _training(killed) as process:
         while len(seen) < 6 and process.poll() is None:
             with suppress(FileNotFoundError):
@@ -277,9 +279,3 @@ def test_the_example_goes_on_after_a_kill_with_as_many_iterations(tmp_path: Path
         process.communicate()
     assert process.returncode == -signal.SIGKILL
     assert _result(killed) == whole
-
-
-def test_the_example_goes_on_in_an_iteration_that_is_evaluated(tmp_path: Path) -> None:
-    """The tenth is; after eleven rounds it is played again, and pfl refuses two evaluations in one."""
-    _result(tmp_path, 11)
-    assert "accuracy" in _result(tmp_path, 14)
