@@ -1,6 +1,7 @@
 """Selectors with a history, for tests of the selector and of what it keeps."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,12 @@ def learned(selector, folder):
     selector.save(path, replace=True)
     arrays, _ = load_arrays(path, kind="selector")
     return {name: value[..., arrays["here"]] for name, value in arrays.items() if name.startswith("policy.")}
+
+
+def after_a_kill(folder, place):
+    """What a killed process has left: its folder as it is, which is not held, at another place."""
+    shutil.rmtree(place, ignore_errors=True)
+    return shutil.copytree(folder, place, ignore=shutil.ignore_patterns(".lock*"))
 
 
 def assert_same_learned(one, other):

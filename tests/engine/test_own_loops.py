@@ -4,18 +4,12 @@ import re
 import shutil
 from pathlib import Path
 
+from federations import after_a_kill
 from fedroster import Floor
 from fedroster.record import verify
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "your-own-engine.md"
 LOOPS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-
-
-def after_a_kill(folder):
-    """What a killed process has left takes the folder's place."""
-    left = shutil.copytree(folder, folder.with_name("left"), ignore=shutil.ignore_patterns(".lock*"))
-    shutil.rmtree(folder)
-    left.rename(folder)
 
 
 def test_the_loops_of_the_page_go_on_after_kills(tmp_path, monkeypatch):
@@ -31,8 +25,10 @@ def test_the_loops_of_the_page_go_on_after_kills(tmp_path, monkeypatch):
             assert len(waiting) == len(set(waiting))  # no busy client has a second job
             if number:
                 selector.observers[0].close()
-        for folder in ("run", "places"):
-            after_a_kill(tmp_path / folder)
+        for folder in (tmp_path / "run", tmp_path / "places"):  # what a killed process has left takes its place
+            left = after_a_kill(folder, tmp_path / "left")
+            shutil.rmtree(folder)
+            left.rename(folder)
     for folder in ("run", "places"):
         found = verify(tmp_path / folder, Floor(beta=0.2))
         assert found.is_whole

@@ -1,10 +1,10 @@
 """A run that is killed goes on from its folder: the round, its nodes, what was measured of them."""
 
 import logging
-import shutil
 
 import pytest
 
+from federations import after_a_kill
 from fedroster import COCS, RBCSF, EdgeSelector, Record, Selector
 from fedroster.core.problem import Status
 from fedroster.engine.choose import Node
@@ -26,11 +26,6 @@ NODES = [Node(2**63 + number, NodeContext(name, edge="n,s"), 0.0, registered=Tru
 def run(folder, selector=None, **options):
     selector = Selector(POLICY, cohort_size=2, **options) if selector is None else selector
     return Rounds(selector, rules=RoundRules(), state_dir=folder, log=logging.getLogger(__name__))
-
-
-def after_a_kill(folder, place):
-    shutil.rmtree(place, ignore_errors=True)
-    return shutil.copytree(folder, place, ignore=shutil.ignore_patterns(".lock*"))
 
 
 def end(rounds, choice, time_s=2.0):

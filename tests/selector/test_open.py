@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from federations import LETTERS_LIST, POLICY, kept, play
+from federations import LETTERS_LIST, POLICY, after_a_kill, kept, play
 from fedroster import COCS, RBCSF, EdgeSelector, Floor, Rules, Selector, Uniform
 from fedroster.core.state import load_arrays
 from fedroster.errors import ConfigurationError, InfeasibleError, InUseError, LogFileError
@@ -30,11 +30,6 @@ def opened(folder, policy=POLICY, **options):
 
 def begun(folder, policy=POLICY, **options):
     return opened(folder, policy, clients=LETTERS_LIST, **options)
-
-
-def after_a_kill(folder, place):
-    """What a killed process has left: its folder as it is, which is not held."""
-    return shutil.copytree(folder, place, ignore=shutil.ignore_patterns(".lock*"))
 
 
 def ask(selector):

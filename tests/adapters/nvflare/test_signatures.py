@@ -19,20 +19,6 @@ from fedroster.policies import DivFL, HiCSFL
 from fedroster.types import Signature
 
 
-@pytest.fixture
-def told(monkeypatch):
-    """The signatures of each round, as the selector is told them."""
-    seen = []
-    observe = Selector.observe
-
-    def noted(selector, number, **feedback):
-        seen.append(feedback["signatures"])
-        observe(selector, number, **feedback)
-
-    monkeypatch.setattr(Selector, "observe", noted)
-    return seen
-
-
 class Broken(Moving):
     def train(self, model, number=0):
         result = super().train(model, number)

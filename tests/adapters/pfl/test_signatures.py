@@ -11,7 +11,6 @@ import pytest
 
 pytest.importorskip("pfl")
 
-from fedroster import Selector
 from fedroster.adapters.pfl import ReportSignatures, losses
 from fedroster.aggregation.signatures import signatures_of
 from fedroster.errors import ConfigurationError
@@ -20,20 +19,6 @@ from fedroster.types import Signature
 
 sys.path.append(str(Path(__file__).parent))
 from test_memory import COHORT, Seen, play, users_of
-
-
-@pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[dict[int, Any]]:
-    """The signatures of each round, as the selector is told them."""
-    seen = []
-    observe = Selector.observe
-
-    def noted(selector: Selector, number: int, **feedback: Any) -> None:
-        seen.append(feedback.get("signatures"))
-        observe(selector, number, **feedback)
-
-    monkeypatch.setattr(Selector, "observe", noted)
-    return seen
 
 
 def compared(policy: Any, *, weighed: bool = False) -> Seen:
