@@ -47,3 +47,13 @@ class Drawn:
 
     def update(self, state, feedback, /):
         return state
+
+
+def noting(decided):
+    """An observer that keeps the weights of each decision, by client."""
+
+    def note(event, selector):
+        if getattr(event, "weights", None) is not None:
+            decided.append(dict(zip(selector.ids_of(event.chosen), event.weights.tolist(), strict=True)))
+
+    return note

@@ -73,7 +73,7 @@ def formula(cohorts, options, *, moves=moved, lost=(), weights=None):
         updates = {"w": 1.0 + by[:, None, None] * np.ones((3, 2)), "b": 1.0 - by[:, None] * np.ones(2)}
         samples, factors = 10.0 + 7.0 * clients, None
         if weights is not None:
-            factors = np.array([weights[at][client] for client in clients]) * samples.sum() / samples
+            factors = np.array([weights[at][f"n{client:02d}"] for client in clients]) * samples.sum() / samples
         step = table.step(clients, updates, samples, weights=factors)
         current = {key: current[key] + step[key] for key in current}
         models.append(current)

@@ -19,7 +19,7 @@ from fedroster.aggregation.memory import UpdateMemory
 from fedroster.core.errors import ConfigurationError
 
 sys.path.append(str(Path(__file__).parents[2]))
-from weighing import Drawn
+from weighing import Drawn, noting
 
 
 @pytest.mark.parametrize("factor", [1.0, 0.5])
@@ -42,13 +42,8 @@ def test_weights_and_an_update_memory_are_one_step(share):
     def moves(at, number):
         return number + 0.5 * at
 
-    class Noted(Drawn):
-        def weights(self, state, context, selection, /):
-            found = Drawn.weights(self, state, context, selection)
-            seen.append(dict(zip(context.clients_of(selection.links).tolist(), found.tolist(), strict=True)))
-            return found
-
-    grid, _, reports = remembering(strategy, memory, moves=moves, m=3, policy=Noted(0.5))
+    told = {"observers": [noting(seen)]}
+    grid, _, reports = remembering(strategy, memory, moves=moves, m=3, policy=Drawn(0.5), told=told)
     strategy.start(grid=grid, initial_arrays=model(0.5), num_rounds=8)
     assert strategy.counts == [len(each) for each in seen]
     cohorts = [report.clients for report in reports]

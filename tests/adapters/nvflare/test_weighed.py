@@ -21,7 +21,7 @@ from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Status
 
 sys.path.append(str(Path(__file__).parents[2]))
-from weighing import Drawn
+from weighing import Drawn, noting
 
 
 class Moving(Site):
@@ -46,12 +46,7 @@ class Weighing(Selecting, FedAvg):
 
     def make_selector(self):
         self.decided = []
-
-        def note(event, selector):
-            if getattr(event, "weights", None) is not None:
-                self.decided.append(dict(zip(selector.ids_of(event.chosen), event.weights.tolist(), strict=True)))
-
-        return Selector(self.policy, cohort_size=4, observers=[note])
+        return Selector(self.policy, cohort_size=4, observers=[noting(self.decided)])
 
     def save_model(self, model):
         self.saved = [*getattr(self, "saved", []), {name: array.copy() for name, array in model.params.items()}]

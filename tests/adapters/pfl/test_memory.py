@@ -33,7 +33,7 @@ from fedroster.errors import ConfigurationError
 from fedroster.networks.flat import FlatNetwork
 
 sys.path.append(str(Path(__file__).parents[2]))
-from weighing import Drawn
+from weighing import Drawn, noting
 
 USERS, COHORT = 6, 2
 RNG = np.random.default_rng(0)
@@ -141,12 +141,7 @@ def test_weights_are_applied_by_federated_averaging_and_are_one_step_with_a_memo
 ) -> None:
     """Whatever updates count by their users' data."""
     weights: list[dict[int, float]] = []
-
-    def note(event: Any, selector: Selector) -> None:
-        if getattr(event, "weights", None) is not None:
-            weights.append(dict(zip(selector.ids_of(event.chosen), event.weights.tolist(), strict=True)))  # type: ignore[arg-type]
-
-    last, seen = play(9, options, users=users_of(Drawn(0.5), observers=[note]), weighed=True)
+    last, seen = play(9, options, users=users_of(Drawn(0.5), observers=[noting(weights)]), weighed=True)
     played = [each for each in seen.rounds if each]
     assert len(played) == len(weights) == 9
     table = None if options is None else UpdateTable(options, last, USERS)
