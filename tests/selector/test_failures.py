@@ -12,7 +12,6 @@ from fedroster.policies import COCS, CSUCB, Floor, Oort, TiFL
 
 NAMES = [f"n{number:02d}" for number in range(20)]
 POLICIES = {
-    "rbcs-f, V = 5": RBCSF(V=5.0, beta=0.05),
     "rbcs-f, V = 20": RBCSF(V=20.0, beta=0.05),
     "floor": Floor(beta=0.05),
     "oort": Oort(),
