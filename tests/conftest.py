@@ -23,6 +23,7 @@ settings.load_profile("fedroster")
 FORKS = """
 import json, os, sys, traceback
 import fedroster.catalogue, fedroster.networks.hierarchical, fedroster.policies, fedroster.simulation
+os.chdir(sys.argv[1])
 for line in sys.stdin:
     if not (child := os.fork()):
         try:
@@ -41,8 +42,8 @@ for line in sys.stdin:
 def forks(tmp_path_factory):
     """``subprocess.run`` for code in a fork of an interpreter that has loaded fedroster and run nothing."""
     folder = tmp_path_factory.mktemp("forks")
-    command = [sys.executable, "-W", "ignore", "-c", FORKS]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder) as server:
+    command = [sys.executable, "-W", "ignore", "-c", FORKS, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
 
         def run(command, *, input="", **_):
             (folder / "in").write_text(input)
