@@ -46,5 +46,6 @@ class TestDecisions:
         x = np.array([2.0, 0.8, 1.2]) / 2.0
         np.testing.assert_allclose(state.gram, np.eye(3) + np.outer(x, x))
         status = np.array([Status.COMPLETED, Status.LATE], np.uint8)
-        state = policy.update(state, Feedback(1, links, context.features, status, np.ones(2), links))
+        for told in (status, status[[1, 1]]):  # one of two in time; and none
+            state = policy.update(state, Feedback(1, links, context.features, told, np.ones(2), links))
         np.testing.assert_allclose(state.moment, 0.5 * x)
