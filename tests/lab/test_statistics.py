@@ -111,6 +111,8 @@ def test_the_median_and_its_interval():
     assert median_interval([1.0, 2.0, 3.0]) == Interval(2.0, -math.inf, math.inf)
     assert median_interval([1.0, 2.0, math.inf, 3.0, 4.0, math.inf]) == Interval(3.5, 1.0, math.inf)
     assert median_interval([math.inf, math.inf, math.inf]).mean == math.inf
+    assert median_interval([math.inf, 1.0, -math.inf, 1.0, -math.inf, math.inf]).mean == 1.0
+    assert median_interval([math.inf, -math.inf]) == Interval(0.0, -math.inf, math.inf)  # each missed it once
 
 
 def test_the_interval_of_runs_that_all_got_there_is_the_means():

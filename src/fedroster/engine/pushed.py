@@ -346,13 +346,9 @@ class PushedRounds:
         with self.lock:
             while not self.is_complete(round_):
                 check()
-                self.lock.wait(self._look_s(round_))
-
-    def _look_s(self, round_: OpenRound) -> float:
-        """Time until the next look: the deadline is not passed over."""
-        now_s, ending = time.monotonic(), round_.ending
-        moments = [ending.until_s, ending.sent_s + ending.rules.deadline_s]
-        return min([_LOOK_S, *(moment - now_s for moment in moments if now_s < moment < math.inf)])
+                now_s, ending = time.monotonic(), round_.ending
+                moments = [ending.until_s, ending.sent_s + ending.rules.deadline_s]  # no look passes over them
+                self.lock.wait(min([_LOOK_S, *(each - now_s for each in moments if each > now_s)]))
 
     def close(
         self,

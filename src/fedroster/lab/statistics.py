@@ -75,7 +75,9 @@ def median_interval(values: Sample, *, confidence: float = 0.95) -> Interval:
     """Median over seeds, with the interval that the sign test leaves; ends may be infinite, NaN counts as 0."""
     x = _ties_at_zero(np.asarray(values, np.float64))
     level = (1.0 - confidence) / 2.0
-    return Interval(float(np.median(x)), _sign_end(x, level), -_sign_end(-x, level))
+    with np.errstate(invalid="ignore"):  # between -inf and inf
+        middle = float(_ties_at_zero(np.asarray(np.median(x))))
+    return Interval(middle, _sign_end(x, level), -_sign_end(-x, level))
 
 
 def interval_of(values: Sample) -> Interval:
