@@ -22,7 +22,7 @@ from fedroster.core.state import write_text_atomically
 
 HARNESSES = (
     "kills", "training", "fuzz", "files", "log", "soak", "threads", "signals", "disk", "liars", "rules", "strangers",
-    "writers", "flower", "engines",
+    "writers", "intervals", "flower", "engines",
 )  # fmt: skip
 SIZES = {"small": 0.02, "full": 1.0}
 KEPT = Path("build/chaos")
