@@ -18,7 +18,8 @@ def signatures_of(models: Model, sent: Model, signature: Signature, *, seed: int
     over all parameters in the order of their names, or of the last array of one dimension without G.  Each column of G
     has one entry that is not 0, of random place and sign by the seed (a count sketch, Charikar et al. 2002).  The
     square of a distance is right in the mean, with a standard deviation of at most :math:`\sqrt{2/s}` of it, as with
-    Gaussian entries (Weinberger et al. 2009), which are s times the work.
+    Gaussian entries (Weinberger et al. 2009), which are s times the work; a difference that a few parameters hold may
+    double or vanish where these meet.
 
     Args:
         models: The clients' models, shape (k, ...) by name.

@@ -16,7 +16,7 @@ def _instead(made):
         yield
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _no_pictures():
     with _instead(lambda *_: {}):
         yield

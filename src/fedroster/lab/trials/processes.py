@@ -57,8 +57,8 @@ def in_processes(
         MissingDataError: If a trial lacks its data set; then none begins.
         WorkerLostError: If a process was killed.
     """
-    tasks = {(task.local().dataset, job.data_dir) for index, job in jobs.items() if (task := trials[index].task)}
-    for name, data_dir in tasks:
+    needed = {(task.local().dataset, job.data_dir) for index, job in jobs.items() if (task := trials[index].task)}
+    for name, data_dir in needed:
         check_dataset(name, folder=data_dir)
     workers = min(workers if workers is not None else num_threads(), len(jobs))
     own = any(is_of_this_session(trials[index].policy) for index in jobs)  # other processes do not know it
