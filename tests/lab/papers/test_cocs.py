@@ -90,6 +90,11 @@ def test_every_claim_says_on_which_network():
     assert all(statement.startswith(("MNIST network: ", "CIFAR-10 network: ")) for statement in said)
 
 
+def test_a_verdict_that_accuses_no_paper_says_so_beside_its_figure():
+    said = {name for name, recipe in PAPER.figures.items() if any("ratio of 1.7" in note for note in recipe.notes)}
+    assert said == {"5"}
+
+
 def test_cucb_alone_has_static_resources():
     for figure in ("3a", "5", "4d"):
         for label, need in PAPER.figures[figure].needs.items():

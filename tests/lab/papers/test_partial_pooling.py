@@ -100,6 +100,13 @@ def test_claims_on_rates():
     assert not any(broken.values())
 
 
+def test_the_lowest_rate_is_a_share_of_the_rounds():
+    recipe = PAPER.figures["rates"]
+    runs = {label: [planted(0.99, least=30, seed=seed) for seed in range(2)] for label in recipe.needs}
+    for rates in recipe.numbers(runs)["lowest rate, %"].values():
+        assert rates == pytest.approx([10.0, 10.0])
+
+
 @pytest.mark.parametrize(
     ("ours", "cocs", "linear", "held"),
     [
