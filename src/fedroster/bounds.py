@@ -204,7 +204,7 @@ def cocs_regret(
     check_number("holder_constant", holder_constant, least=0.0)
     check_number("holder", holder, above=0.0)
     check_number("approximation", approximation, above=0.0, most=1.0)
-    most = min(int(budget / least_cost), num_clients)
+    most = int(min(budget / least_cost * (1.0 + 1e-12), num_clients))
     decisions = 0
     for size in range(1, most + 1):
         decisions += math.comb(num_clients, size)

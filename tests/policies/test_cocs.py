@@ -212,6 +212,13 @@ class TestRegretBound:
         share = 1.0 / (1.3 * 8.0)  # Lemma 3
         assert bound(1000, approximation=share) == pytest.approx(bound(1000) / share)
 
+    def test_rounding_costs_no_client(self):
+        known = {"num_clients": 5, "num_servers": 3, "holder_constant": 1.0}  # 0.3 / 0.1 is less than 3
+        assert cocs_regret(9, budget=0.3, least_cost=0.1, **known) == pytest.approx(
+            cocs_regret(9, budget=3.0, least_cost=1.0, **known)
+        )
+        assert cocs_regret(9, budget=1e200, least_cost=1e-200, **known) == math.inf
+
     def test_overflow_is_infinite(self):
         bound = cocs_regret(10, num_clients=10**5, num_servers=3, budget=1e4, least_cost=1.0, holder_constant=1.0)
         assert bound == math.inf

@@ -68,14 +68,14 @@ class LossReader:
 
     def _bounded(self, metrics: Mapping[str, object], name: str, least: float, most: float) -> float | None:
         value = metrics.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
             return None
         recent = self._recent.setdefault(name, deque(maxlen=_RECENT))
         if len(recent) >= _LEAST_RECENT:
             usual = statistics.median(recent)
             if usual > 0.0:
                 most = min(most, _TIMES_MEDIAN * usual)
-        number = min(max(float(value), least), max(least, most))
+        number = float(min(max(value, least), max(least, most)))  # integers may be beyond any float
         recent.append(number)
         return number
 

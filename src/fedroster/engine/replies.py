@@ -244,9 +244,7 @@ class Judge(Generic[T]):
         changes: dict[str, float] = {}
         weights: dict[str, float] = {}
         for name, (sent, reply) in replies.items():
-            changes[name] = 0.0
-            for before, after in self._pairs(sent, reply):
-                changes[name] = max(changes[name], change(before, after))
+            changes[name] = max((change(*pair) for pair in self._pairs(sent, reply)), default=0.0)
             weight = self._weight(reply)
             if isinstance(weight, int | float):
                 weights[name] = float(weight)

@@ -124,6 +124,10 @@ def test_one_page_is_one_family_and_its_headline_has_half_of_the_level():
     rest = [test.found for test in found["random"] if test.policy != "a"]
     rest += [test.found for test in found["a"] if test.policy != "random"]
     assert {one.p_holds for one in judge([one.claim for one in rest], level=LEVEL / 2)} == {one.p_holds for one in rest}
+    # Without the reference the headline is about the first other one.
+    alone = dataclasses.replace(settings, policies=["a", "b", "c"])
+    top = [test for test in contrasts_of({text: values[text] for text in "abc"}, alone)["b"] if test.policy == "a"]
+    assert [test.found for test in top] == judge([test.found.claim for test in top], level=LEVEL / 2)
     # Read with others, the level is shared.
     shared = contrasts_of(values, dataclasses.replace(settings, read_together=8))
     assert shared["random"][0].found.levels[0] <= found["random"][0].found.levels[0] / 8 * 1.01

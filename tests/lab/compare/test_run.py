@@ -303,6 +303,11 @@ def test_the_page_names_the_fastest_beside_the_policy_in_focus(tmp_path):
     # One that knows the truth is no competitor.
     render(fill(tmp_path, planted, omniscient=["p3"]))
     assert "fastest" not in said()
+    # Nor is one fastest where the policy in focus has the better mean, which nothing shows.
+    planted["floor"] = {seed: runs(0.1 if seed % 2 else 8.0, [2] * 4)[seed] for seed in range(10)}
+    render(fill(tmp_path, planted, omniscient=[]))
+    assert said().startswith("floor: round time undecided")
+    assert "fastest" not in said()
 
 
 @pytest.mark.parametrize("count", [1, 12])

@@ -122,7 +122,8 @@ def contrasts_of(values: Values, settings: Settings) -> dict[str, list[Contrast]
     """All tests of a page, one family, by the policy that the others are tested against; none with one seed."""
     top = {(settings.focus, base_of(settings), measure) for measure in headline_measures(settings)}
     asked: dict[tuple[str, str, Measure], Claim] = {}
-    bases = list(filter(None, dict.fromkeys((*settings.against, base_of(settings)))))
+    # The headline's first: a test is asked once, from one of its two sides.
+    bases = dict.fromkeys(filter(None, (base_of(settings), *settings.against)))
     for base in bases:
         for text, own in values.items():
             for measure in settings.tested_measures if text != base else ():

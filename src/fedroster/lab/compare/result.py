@@ -129,8 +129,8 @@ class Comparison:
         if not base:
             return "", []
         said, numbers = self._against(focus, base)
-        shown = [test for test in self.tests[base] if test.measure == front and test.verdict.startswith("better")]
-        found = {test.policy: test.difference.mean for test in shown if test.policy not in self.settings.omniscient}
+        tests = [one for one in self.tests[base] if one.measure == front and one.policy not in self.settings.omniscient]
+        found = {one.policy: one.difference.mean for one in tests if one.policy == focus or "better" in one.verdict}
         best = (min if front.less else max)(found, key=found.__getitem__, default=focus)
         if best != focus:
             said += f"; {'fastest' if front.less else 'most updates'} is {self._against(best, base)[0]}"
