@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fedroster.engine.replies import (
     ArrayForm,
+    Judge,
     Sizes,
     UsualForm,
     change,
@@ -145,3 +146,9 @@ def test_a_model_is_looked_at_before_it_is_sent():
     assert largest([np.array([2, 3]), np.zeros(0), np.array([-4.0])]) == 4.0
     assert change(np.array([1e308]), np.array([-1e308])) == math.inf
     assert change(np.zeros(2), np.zeros(3)) == 0.0
+
+
+def test_an_integer_beyond_any_float_is_odd_whatever_the_users_check_says():
+    judge = Judge(lambda sent, reply: None, lambda sent, reply: [], lambda reply: reply)
+    assert judge.odd({"a": (1, 10**400), "b": (1, 10)}).keys() == {"a"}
+    assert not check_number([1, 10**400])

@@ -15,6 +15,8 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from fedroster.core.checks import real
+
 T = TypeVar("T")
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
@@ -97,9 +99,7 @@ def named(names: Iterable[object]) -> str:
 def check_number(value: object) -> bool:
     """Whether a metric is a finite number, or a list of them."""
     numbers = value if isinstance(value, list) else [value]
-    return all(
-        isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number) for number in numbers
-    )
+    return all(math.isfinite(real(number)) for number in numbers)
 
 
 def check_weight(value: object) -> str | None:
@@ -245,8 +245,7 @@ class Judge(Generic[T]):
         weights: dict[str, float] = {}
         for name, (sent, reply) in replies.items():
             changes[name] = max((change(*pair) for pair in self._pairs(sent, reply)), default=0.0)
-            weight = self._weight(reply)
-            if isinstance(weight, int | float):
-                weights[name] = float(weight)
+            if isinstance(weight := self._weight(reply), int | float):
+                weights[name] = real(weight)  # NaN, which is odd, for an integer beyond any float
         odd = self.sizes.odd("weight", weights)
         return odd | self.sizes.odd("change", changes)
