@@ -162,3 +162,10 @@ def test_an_update_that_counts_too_much_is_forgotten_when_three_are_known(tmp_pa
     assert remembered(memory, HEAVY[2], begin=3) == pytest.approx(2.0 * 2 / 5)
     again = RememberedUpdates(UpdateMemory(unknown="zero"), tmp_path)
     assert remembered(again) == pytest.approx(2.0 * 2 / 5)
+
+
+def test_rows_grow_older_in_rounds_without_an_update_also_after_a_restart(tmp_path: Path) -> None:
+    options = UpdateMemory(longest_age=2, unknown="zero")
+    remembered(RememberedUpdates(options, tmp_path), ("ann", 1.0, 50.0))
+    remembered(RememberedUpdates(options, tmp_path), ("bob", 1.0, 2.0), begin=3)
+    assert remembered(RememberedUpdates(options, tmp_path)) == pytest.approx(2.0 / 5)

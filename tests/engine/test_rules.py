@@ -25,6 +25,7 @@ def test_a_round_ends_at_its_deadline_unless_replies_are_wanted():
     assert ending.is_over(2, 20.0)
     assert not ending.is_over(2, 14.0)
     assert RoundRules().ending(3, 10.0, 8.0).until_s == 18.0
+    assert RoundRules(deadline_s=5.0).ending(3, 10.0, 4.0).given_up_s == 50.0
     assert RoundRules(give_up_s=7.0).ending(3, 10.0, None).given_up_s == 17.0
 
 

@@ -14,6 +14,7 @@ from fedroster.lab.statistics import (
     mean_interval,
     median_interval,
     one_sided_p,
+    prediction_interval,
     seeds_needed,
     which_test,
 )
@@ -105,10 +106,17 @@ def test_two_seeds_are_never_certain():
         assert one_sided_p(advantage) >= 0.25
 
 
+def test_where_one_more_value_lies():
+    """The values' variance is 7, and the 0.95 quantile of t with two degrees of freedom 2.919986."""
+    for known in (0.0, 3.0):
+        half = 2.919986 * math.sqrt(7.0 + 7.0 / 3.0 + known**2)
+        assert prediction_interval([1.0, 2.0, 6.0], known=known) == pytest.approx((3.0 - half, 3.0 + half))
+
+
 def test_the_median_and_its_interval():
     # 2 P(Bin(6, 1/2) = 0) = 1/32 <= 0.05: the ends are the least and the largest
     assert median_interval([3.0, 1.0, 2.0, 6.0, 5.0, 4.0]) == Interval(3.5, 1.0, 6.0)
-    assert median_interval([1.0, 2.0, 3.0]) == Interval(2.0, -math.inf, math.inf)
+    assert median_interval([1.0, 2.0, 3.0, 4.0, 5.0]) == Interval(3.0, -math.inf, math.inf)  # of five 1/16
     assert median_interval([1.0, 2.0, math.inf, 3.0, 4.0, math.inf]) == Interval(3.5, 1.0, math.inf)
     assert median_interval([math.inf, math.inf, math.inf]).mean == math.inf
     assert median_interval([math.inf, 1.0, -math.inf, 1.0, -math.inf, math.inf]).mean == 1.0
