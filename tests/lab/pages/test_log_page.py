@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import threading
 import time
 from datetime import UTC, datetime
@@ -86,6 +87,12 @@ def test_filled_places_are_rounds_by_as_many_as_a_cohort_has(tmp_path: Path) -> 
     table, rate = View(Log(tmp_path)).members_table()
     rates = selector.participation_rates()
     assert rate[:-1].tolist() == pytest.approx([rates[row[0]] for row in table.rows[:-1]])
+
+
+def test_a_policy_that_expects_an_endless_round_leaves_the_picture_its_ends(tmp_path: Path) -> None:
+    played(tmp_path, 1)
+    (view := View(Log(tmp_path))).lengths[1] = 3.0, float("inf")
+    assert "Infinity" not in json.dumps(log_page._lengths_figure(view).to_dict())
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo"])
