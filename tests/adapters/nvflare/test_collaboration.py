@@ -89,6 +89,8 @@ def test_a_killed_client_has_dropped_out():
         (({"w": np.zeros((3, 2)), "b": np.zeros(2)}, {"num-examples": -1}), "weight"),
         (({"w": np.zeros((3, 2)), "b": np.zeros(2)}, {"num-examples": "many"}), "weight"),
         (({"w": np.zeros((3, 2)), "b": np.zeros(2)}, {"loss": math.inf}), "'loss' is inf"),
+        (({"w": np.zeros((3, 2)), "b": np.zeros(2)}, {"loss": np.float32("nan")}), "'loss' is nan"),
+        (({"w": np.zeros((3, 2)), "b": np.zeros(2)}, {"loss": np.array([1.0, math.nan])}), "'loss' is [ 1. nan]"),
         (FLModel(params={"w": np.zeros(1), "b": np.zeros(2)}), "shape (1,)"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from nvflare.apis.fl_constant import FLMetaKey
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
 from fedroster.core.errors import InvalidInputError
-from fedroster.engine.replies import Judge, Numbers, check_values, check_weight, named, wrong_with
+from fedroster.engine.replies import Judge, Numbers, check_values, check_weight, largest, named, wrong_with
 
 WEIGHT = "num-examples"
 """Metric by which a reply is weighed; of an ``FLModel`` it is ``meta["NUM_STEPS_CURRENT_ROUND"]``."""
@@ -84,7 +85,7 @@ def check_update(sent: Update, reply: Update) -> str | None:
     """Say what no aggregation can use; None when there is nothing.
 
     Arrays must hold finite numbers and have the names, shapes and kinds of numbers that were sent.  Metrics that are
-    numbers must be finite, and the weight above 0.
+    numbers, or arrays of them, must be finite, and the weight above 0.
     """
     if set(reply.arrays) != set(sent.arrays):
         return f"its arrays are {named(reply.arrays)}; expected {named(sent.arrays)}"
@@ -98,8 +99,8 @@ def check_update(sent: Update, reply: Update) -> str | None:
         if wrong is not None:
             return f"array {str(name)[:80]!r} {wrong}"
     for name, value in reply.metrics.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            return f"metric {str(name)[:80]!r} is {value}; expected a finite number"
+        if isinstance(value, Number | np.ndarray) and not math.isfinite(largest([np.asarray(value)])):
+            return f"metric {str(name)[:80]!r} is {str(value)[:80]}; expected finite numbers"
     wrong = check_weight(reply.metrics[WEIGHT]) if WEIGHT in reply.metrics else None
     return None if wrong is None else f"its weight {WEIGHT!r} {wrong}"
 
