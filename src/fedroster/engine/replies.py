@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from fedroster.core.checks import real
+from fedroster.core.checks import real, shown
 
 T = TypeVar("T")
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
-Form = frozenset[tuple[object, ...]]
+Form = Hashable
 """What a reply holds, apart from its values: names."""
 
 _NUMBERS = "biufc"  # kinds of NumPy's types that hold numbers
@@ -96,17 +96,11 @@ def named(names: Iterable[object]) -> str:
     return ", ".join(repr(name[:80]) for name in known[:5]) + f" and {len(known) - 5} more" * (len(known) > 5) or "none"
 
 
-def check_number(value: object) -> bool:
-    """Whether a metric is a finite number, or a list of them."""
-    numbers = value if isinstance(value, list) else [value]
-    return all(math.isfinite(real(number)) for number in numbers)
-
-
 def check_weight(value: object) -> str | None:
     """What is wrong with the weight with which a reply is to be averaged; None for a number above 0, up to 1e18."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= _MOST_WEIGHT:
+    if 0 < real(value) <= _MOST_WEIGHT:
         return None
-    return f"is {str(value)[:40]}; expected a number above 0, up to {_MOST_WEIGHT:g}"
+    return f"is {shown(value)}; expected a number above 0, up to {_MOST_WEIGHT:g}"
 
 
 class UsualForm:
@@ -218,15 +212,19 @@ def change(sent: Numbers, returned: Numbers) -> float:
 class Judge(Generic[T]):
     """Says which models and replies no engine should aggregate; without a check everything passes."""
 
+    differs = "its records differ from those of other nodes"
+    """What is said of a reply whose form is not the usual one."""
+
     def __init__(
         self,
         check: Callable[[T, T], str | None] | None,
         pairs: Callable[[T, T], Iterable[tuple[Numbers, Numbers]]],
         weight: Callable[[T], object],
+        form: Callable[[T], Form] = lambda reply: None,
     ) -> None:
-        """Judge by what a reply's arrays are, before each what was sent for it, and by what it counts, if told."""
-        self.check, self.sizes = check, Sizes()
-        self._pairs, self._weight = pairs, weight
+        """Judge by what a reply's arrays are, before each what was sent for it, by what it counts, and by its form."""
+        self.check, self.sizes, self._usual = check, Sizes(), UsualForm()
+        self._pairs, self._weight, self._form = pairs, weight, form
 
     def flaw(self, sent: T) -> str:
         """What is wrong with a model that is about to be sent; empty for nothing."""
@@ -241,11 +239,13 @@ class Judge(Generic[T]):
         """What is wrong with the replies of a round beside each other, by name, given what was sent before each."""
         if self.check is None:
             return {}
+        odd = self._usual.odd({name: self._form(reply) for name, (_, reply) in replies.items()})
         changes: dict[str, float] = {}
         weights: dict[str, float] = {}
         for name, (sent, reply) in replies.items():
+            if name in odd:
+                continue
             changes[name] = max((change(*pair) for pair in self._pairs(sent, reply)), default=0.0)
-            if isinstance(weight := self._weight(reply), int | float):
+            if (weight := self._weight(reply)) is not None:
                 weights[name] = real(weight)  # NaN, which is odd, for an integer beyond any float
-        odd = self.sizes.odd("weight", weights)
-        return odd | self.sizes.odd("change", changes)
+        return dict.fromkeys(odd, self.differs) | self.sizes.odd("weight", weights) | self.sizes.odd("change", changes)

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("nvflare", reason="needs NVFlare: run .ci/nvflare, or install the extra 'nvflare'")
 
 from fake_flare import Engine, Site, model
-from nvflare.app_common.abstract.fl_model import FLModel
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.workflows.fedavg import FedAvg
 
 from fedroster import RBCSF, Selector, Uniform
@@ -103,6 +103,18 @@ def test_a_diverged_result_and_a_weight_that_would_own_the_model_are_refused():
     assert "its weight is" in reports[0].reasons["heavy"]
     assert "its change is" in reports[0].reasons["huge"]
     assert (controller.saved.params["w"] == 2.0).all()
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.1])
+def test_a_difference_among_models_is_refused_first_or_last(delay_s):
+    nothing = FLModel(
+        params={"w": np.zeros((3, 2)), "b": np.zeros(2)}, params_type=ParamsType.DIFF, metrics={"loss": 0.5}
+    )
+    sites = {f"site-{n}": Site(delay_s=0.05) for n in range(3)} | {"odd": Site(delay_s=delay_s, fate=(nothing,))}
+    controller, engine, reports = play(sites, rounds=3, m=4)
+    assert not engine.panics
+    assert all("it is a difference" in report.reasons["odd"] for report in reports)
+    assert (controller.saved.params["w"] == 3.0).all()
 
 
 def test_a_model_that_is_broken_already_blames_no_client():

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("nvflare", reason="needs NVFlare: run .ci/nvflare, or install the extra 'nvflare'")
 
 from fake_flare import Site, job, model
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
 from fedroster import EdgeSelector, Selector, Uniform
 from fedroster.adapters.nvflare import EdgeMap, RoundRules, RoundSink, SelectingEdges, call_clients, edges
@@ -93,6 +94,14 @@ def test_faults_below_an_edge_server_are_told_apart():
         selecting.call("train_group", model())
         assert len(clients["late"].log) == 2
         time.sleep(0.5)
+
+
+def test_an_edge_server_averages_differences_too():
+    moved = FLModel(params={"w": np.full((3, 2), 2.0), "b": np.zeros(2)}, params_type=ParamsType.DIFF)
+    sites, selecting, _ = tree({name: Site(fate=(moved,)) for name in PAIRS}, PAIRS)
+    with job(sites):
+        replies = selecting.call("train_group", {name: array + 5.0 for name, array in model().items()})
+    assert [reply.content[0]["w"][0, 0] for reply in replies] == [7.0, 7.0]
 
 
 def test_an_edge_server_that_fails_costs_its_clients_their_round_and_no_more():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,7 @@ from fedroster.engine.replies import (
     ArrayForm,
     Form,
     Judge,
-    UsualForm,
     check_array,
-    check_number,
     check_weight,
     named,
     wrong_with,
@@ -64,7 +63,7 @@ def check_reply(sent: Message, reply: Message) -> str | None:
                 return f"array {key[:80]!r} {wrong}"
     for name, metrics in reply.content.metric_records.items():
         for key, value in metrics.items():
-            if not check_number(value):
+            if not np.isfinite(value).all():
                 return f"metric {key[:80]!r} of {name[:80]!r} is {str(value)[:80]}; expected finite numbers"
     return None
 
@@ -99,12 +98,12 @@ def _sent_arrays(content: RecordDict, name: str, num_records: int) -> ArrayRecor
     return only[0] if len(only) == 1 and num_records == 1 else None
 
 
-def form_of(content: RecordDict, *, of_metrics: bool) -> Form:
-    """Names of a content's arrays and records of metrics, and of the metrics in them."""
-    arrays = {("array", name, key) for name, record in content.array_records.items() for key in record}
+def form_of(reply: Message, *, of_metrics: bool) -> Form:
+    """Names of a reply's arrays and records of metrics, and of the metrics in them."""
+    arrays = {("array", name, key) for name, record in reply.content.array_records.items() for key in record}
     metrics = {
         ("metric", name, key if of_metrics else "")
-        for name, record in content.metric_records.items()
+        for name, record in reply.content.metric_records.items()
         for key in (record if of_metrics else ("",))
     }
     return frozenset(arrays | metrics)
@@ -126,8 +125,10 @@ class ReplyCheck(Judge[Message]):
         metrics: frozenset[str] = frozenset(),
     ) -> None:
         """Judge by a check, and by what a strategy needs."""
-        super().__init__(check, _pairs, lambda reply: samples_of(reply, weight_key))
-        self.weight_key, self.metrics, self.usual = weight_key, metrics, UsualForm()
+        # A strategy that is not known may need any metric that most replies have.
+        form = partial(form_of, of_metrics=not weight_key)
+        super().__init__(check, _pairs, partial(samples_of, weight_key=weight_key), form)
+        self.weight_key, self.metrics = weight_key, metrics
 
     def wrong(self, sent: Message, reply: Message) -> str | None:
         """What is wrong with one reply with content; None when nothing is.  Its arrays get the order that was sent."""
@@ -162,17 +163,9 @@ class ReplyCheck(Judge[Message]):
         Args:
             replies: What was sent, and the reply, by name.
         """
-        if self.check is None or not replies:
-            return {}
-        # A strategy that is not known may need any metric that most replies have.
-        of_metrics = not self.weight_key
-        odd = self.usual.odd(
-            {name: form_of(reply.content, of_metrics=of_metrics) for name, (_, reply) in replies.items()}
-        )
-        wrong = dict.fromkeys(odd, "its records differ from those of other nodes")
-        rest = {name: pair for name, pair in replies.items() if name not in odd}
-        wrong |= super().odd(rest)
-        cut([reply.content for name, (_, reply) in rest.items() if name not in wrong])
+        wrong = super().odd(replies)
+        if self.check is not None:
+            cut([reply.content for name, (_, reply) in replies.items() if name not in wrong])
         return wrong
 
 

@@ -116,10 +116,10 @@ def call_clients(
         return dict(sent.arrays), {_CLIENTS: told, _BUSY: busy}
     weights = [counted(update.metrics.get(WEIGHT)) for update in updates.values()]
     total = sum(weights)
-    mean = {}
+    mean = dict(sent.numbers) if any(update.is_difference for update in updates.values()) else {}
     for key in sent.arrays:
         arrays = [np.asarray(update.arrays[key]) for update in updates.values()]
-        mean[key] = sum(map(operator.mul, weights, arrays)) / total
+        mean[key] = mean.get(key, 0.0) + sum(map(operator.mul, weights, arrays)) / total
     return mean, {WEIGHT: total, _CLIENTS: told, _BUSY: busy}
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,7 @@ from nvflare.apis.fl_constant import FLMetaKey
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
 from fedroster.core.errors import InvalidInputError
-from fedroster.engine.replies import Judge, Numbers, check_values, check_weight, largest, named, wrong_with
+from fedroster.engine.replies import Judge, Numbers, check_values, check_weight, named, wrong_with
 
 WEIGHT = "num-examples"
 """Metric by which a reply is weighed; of an ``FLModel`` it is ``meta["NUM_STEPS_CURRENT_ROUND"]``."""
@@ -99,25 +97,25 @@ def check_update(sent: Update, reply: Update) -> str | None:
         if wrong is not None:
             return f"array {str(name)[:80]!r} {wrong}"
     for name, value in reply.metrics.items():
-        if isinstance(value, Number | np.ndarray) and not math.isfinite(largest([np.asarray(value)])):
+        if isinstance(value, int | float | np.number | np.ndarray) and not np.isfinite(value).all():
             return f"metric {str(name)[:80]!r} is {str(value)[:80]}; expected finite numbers"
-    wrong = check_weight(reply.metrics[WEIGHT]) if WEIGHT in reply.metrics else None
+    wrong = check_weight(reply.metrics.get(WEIGHT, 1))
     return None if wrong is None else f"its weight {WEIGHT!r} {wrong}"
 
 
-def counted(weight: object) -> float:
+def counted(weight: Any) -> float:
     """What a reply counts in an average, by its weight; 1 where that is none, as FLARE has it."""
-    if isinstance(weight, int | float) and check_weight(weight) is None:
-        return float(weight)
-    return 1.0
+    return float(weight) if check_weight(weight) is None else 1.0
 
 
 class UpdateCheck(Judge[Update]):
-    """Everything that an update must be before it is aggregated."""
+    """Everything that an update must be before it is aggregated; FLARE adds all up as what the first calls itself."""
+
+    differs = "it is a difference where others are models, or the other way round"
 
     def __init__(self, check: CheckUpdate | None) -> None:
         """Judge by a check."""
-        super().__init__(check, _pairs, lambda update: update.metrics.get(WEIGHT))
+        super().__init__(check, _pairs, lambda it: it.metrics.get(WEIGHT), lambda it: it.is_difference)
 
     def read(self, sent: Update, reply: object) -> tuple[Update, str | None]:
         """Read a reply, and say what is wrong with it; None when nothing is."""
