@@ -50,6 +50,14 @@ def test_what_is_no_number_is_not_even_read(dtype):
     assert "expected" in check_array(ArrayForm((2, 3), dtype), None, read)
 
 
+@pytest.mark.parametrize("dtype", ["longdouble", ">f8", ">f4"])
+def test_what_would_give_the_average_a_type_that_other_nodes_cannot_read_is_refused(dtype):
+    values = np.ones((2, 3), dtype)
+    assert "expected float64" in wrong(values)
+    assert "expected numbers" in wrong(values, sent=None)
+    assert wrong(values, sent=ArrayForm((2, 3), str(values.dtype))) is None  # the server's own
+
+
 def test_whatever_reading_raises_is_told():
     for error in (ValueError("pickled"), MemoryError(), RecursionError(), KeyError("x")):
 

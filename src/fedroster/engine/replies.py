@@ -23,7 +23,7 @@ Numbers = np.ndarray[Any, np.dtype[Any]]
 Form = Hashable
 """What a reply holds, apart from its values: names."""
 
-_NUMBERS = "biufc"  # kinds of NumPy's types that hold numbers
+_NUMBERS = "?bhilqBHILQefdFD"  # characters of NumPy's types that hold numbers
 _MOST_WEIGHT = 1e18
 
 
@@ -53,27 +53,27 @@ def check_array(
         What is wrong; None when nothing is.
     """
     try:
-        kind = np.dtype(claimed.dtype).kind
-        wanted = kind if sent is None else np.dtype(sent.dtype).kind
+        found = np.dtype(claimed.dtype)
+        wanted = np.dtype(sent.dtype if sent else found).kind
     except (TypeError, ValueError, SyntaxError):
         return f"is of type {claimed.dtype[:40]!r}; expected numbers"
     # A counter, as a layer for batch normalization has it, is averaged to a float and comes back as an integer.
-    is_counter = wanted == "f" and kind in "iu" and claimed.shape == ()
-    if kind not in _NUMBERS or (kind != wanted and not is_counter):
+    is_counter = wanted == "f" and found.kind in "iu" and claimed.shape == ()
+    # An average takes the type of its first reply: PyTorch reads no long doubles and no other order of bytes.
+    is_odd = (found.char not in _NUMBERS or not found.isnative) and (not sent or claimed.dtype != sent.dtype)
+    if is_odd or (found.kind != wanted and not is_counter):
         return f"is of type {claimed.dtype[:40]!r}; expected {'numbers' if sent is None else sent.dtype}"
-    is_bytes = (
-        sent is not None and claimed.dtype == sent.dtype == "uint8" and len(claimed.shape) == len(sent.shape) == 1
-    )
-    if sent is not None and claimed.shape != sent.shape and not is_bytes:
-        return f"has shape {claimed.shape}; expected {sent.shape}"
+    if sent and claimed.shape != sent.shape:
+        is_bytes = claimed.dtype == sent.dtype == "uint8" and len(claimed.shape) == len(sent.shape) == 1
+        if not is_bytes:
+            return f"has shape {claimed.shape}; expected {sent.shape}"
     try:
         values = read()
-        if values.shape != claimed.shape or values.dtype != np.dtype(claimed.dtype):
+        if values.shape != claimed.shape or values.dtype != found:
             return f"holds {values.dtype} of shape {values.shape} and claims {claimed.dtype} of {claimed.shape}"
-        is_finite = kind not in "fc" or bool(np.isfinite(values).all())
+        return None if np.isfinite(values).all() else "holds numbers that are not finite"
     except Exception as error:  # bytes from outside make NumPy raise nearly anything
         return f"cannot be read ({type(error).__name__}: {error})"
-    return None if is_finite else "holds numbers that are not finite"
 
 
 def check_values(values: Numbers, sent: Numbers | None) -> str | None:
