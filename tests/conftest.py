@@ -1,5 +1,6 @@
 """Shared settings: where reference.py is found, reproducible property tests, and other processes that begin at once."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -24,6 +25,10 @@ FORKS = """
 import json, os, sys, traceback
 import fedroster.catalogue, fedroster.networks.hierarchical, fedroster.policies, fedroster.simulation
 os.chdir(sys.argv[1])
+if sys.argv[2]:
+    import numba
+
+    numba.njit(lambda: 0)()  # the compiler, which takes a second to start
 for line in sys.stdin:
     if not (child := os.fork()):
         try:
@@ -38,11 +43,10 @@ for line in sys.stdin:
 """
 
 
-@pytest.fixture(scope="session")
-def forks(tmp_path_factory):
+@contextlib.contextmanager
+def forking(folder, *, compiler):
     """``subprocess.run`` for code in a fork of an interpreter that has loaded fedroster and run nothing."""
-    folder = tmp_path_factory.mktemp("forks")
-    command = [sys.executable, "-W", "ignore", "-c", FORKS, str(folder)]
+    command = [sys.executable, "-W", "ignore", "-c", FORKS, str(folder), "compiler" * compiler]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
 
         def run(command, *, input="", **_):
@@ -54,7 +58,21 @@ def forks(tmp_path_factory):
         yield run
 
 
+@pytest.fixture(scope="session")
+def forks(tmp_path_factory):
+    """Without Numba."""
+    with forking(tmp_path_factory.mktemp("forks"), compiler=False) as run:
+        yield run
+
+
+@pytest.fixture(scope="session")
+def compiling_forks(tmp_path_factory):
+    """With Numba, which has compiled nothing of fedroster."""
+    with forking(tmp_path_factory.mktemp("forks"), compiler=True) as run:
+        yield run
+
+
 @pytest.fixture
-def resumes_in_forks(forks, monkeypatch):
+def resumes_in_forks(compiling_forks, monkeypatch):
     """A contract's run that is resumed in another process begins there at once."""
-    monkeypatch.setattr("fedroster.testing.values.subprocess", SimpleNamespace(run=forks))
+    monkeypatch.setattr("fedroster.testing.values.subprocess", SimpleNamespace(run=compiling_forks))

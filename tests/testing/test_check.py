@@ -26,14 +26,17 @@ class TheAbsentToo(Stateless):
         return Selection(context.round, np.sort(rng.permutation(context.num_links)[: context.cohort_size]))
 
 
+@pytest.mark.usefixtures("resumes_in_forks")
 def test_a_policy_that_keeps_the_contract():
     check_policy(RoundRobin(), equivariant=True)
 
 
+@pytest.mark.usefixtures("resumes_in_forks")
 def test_a_policy_under_budgets():
     check_policy(Uniform(), servers=True)
 
 
+@pytest.mark.usefixtures("resumes_in_forks")
 def test_a_policy_that_breaks_the_contract_is_told_where():
     with pytest.raises(AssertionError) as caught:
         check_policy(TheAbsentToo())
@@ -70,10 +73,12 @@ def test_a_script_may_check_its_own_class(tmp_path):
     assert printed.stdout == "checked\n", printed.stderr
 
 
+@pytest.mark.usefixtures("resumes_in_forks")
 def test_an_environment_that_keeps_the_contract():
     check_environment(HiddenCauses(num_clients=12, cause="turns", period=20))
 
 
+@pytest.mark.usefixtures("resumes_in_forks")
 def test_history_must_be_declared():
     network = FlatNetwork(num_clients=12, cohort_size=4)
     check_environment(network, exogenous=lambda context, outcome: {"available": context.available})

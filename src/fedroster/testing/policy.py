@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -59,7 +60,7 @@ class PolicyContract:
     equivariant: ClassVar[bool] = False
 
     def policy(self) -> AnyPolicy:
-        """Return the policy under test.  Called often; equal values are expected."""
+        """Return the policy under test.  Called once or twice a test; equal values are expected."""
         raise NotImplementedError("override policy() and return the policy under test")
 
     def spec(self) -> ProblemSpec:
@@ -90,31 +91,35 @@ class PolicyContract:
 
     # What the tests share.
 
+    @cached_property
+    def _policy(self) -> AnyPolicy:
+        """One policy for all of a test, as in a federation."""
+        return self.policy()
+
     def _init(self, spec: ProblemSpec | None = None, seed: int = 0) -> Any:
-        policy, spec = self.policy(), spec or self.spec()
+        policy, spec = self._policy, spec or self.spec()
         policy.check(spec)
         state = policy.init(spec, rng=Streams(seed).at("policy-init"))
         check_fields(state)
         return state
 
     def _known(self, context: RoundContext, outcome: Outcome) -> RoundContext:
-        return context.with_truth(outcome) if self.policy().omniscient else context
+        return context.with_truth(outcome) if self._policy.omniscient else context
 
     def _select(self, state: Any, context: RoundContext, outcome: Outcome, *, seed: int = 0) -> Selection:
         """Ask for a decision and check it against the hard constraints."""
-        policy = self.policy()
-        rng = Streams(seed).at("policy", context.round)
-        selection = policy.select(state, self._known(context, outcome), rng=rng)
+        known = self._known(context, outcome)
+        selection = self._policy.select(state, known, rng=Streams(seed).at("policy", context.round))
         require(
             isinstance(selection, Selection) and isinstance(selection.links, np.ndarray),
             f"select returned {shown(selection)}; expected Selection(context.round, rows), rows an array of integers",
         )
-        check_selection(selection, context, fills_cohort=policy.fills_cohort)
-        return weighed(policy, state, self._known(context, outcome), selection)
+        check_selection(selection, context, fills_cohort=self._policy.fills_cohort)
+        return weighed(self._policy, state, known, selection)
 
     def _next(self, method: str, state: Any, *what: Any) -> Any:
         """The state after ``commit`` or ``update``."""
-        after = getattr(self.policy(), method)(state, *what)
+        after = getattr(self._policy, method)(state, *what)
         if type(after) is not (kind := type(state)):
             raise AssertionError(
                 f"{method} returned {shown(after)}; expected the state, a {kind.__name__} (is there a return?)"
@@ -128,7 +133,7 @@ class PolicyContract:
 
     def _reveal(self, context: RoundContext, outcome: Outcome, selection: Selection) -> Feedback:
         """What comes back; losses and signatures that the policy wants are of most clients, none every fifth round."""
-        feedback, wanted = outcome.reveal(context, selection), signs(self.policy())
+        feedback, wanted = outcome.reveal(context, selection), signs(self._policy)
         if context.round % 5 == 0:
             return feedback
         # Drawn for every link: a client reports the same whatever other clients were chosen.
@@ -137,7 +142,7 @@ class PolicyContract:
             told = rng.standard_normal((context.num_links, wanted.length))
             told[rng.random(context.num_links) < 0.2] = np.nan
             feedback = replace(feedback, signature=told[selection.links])
-        if not wants_losses(self.policy()):
+        if not wants_losses(self._policy):
             return feedback
         loss, spread, known = rng.gamma(4.0, 0.5, context.num_links), rng.random(context.num_links), outcome.responds
         known = (known & (rng.random(context.num_links) < 0.8))[selection.links]
@@ -158,11 +163,11 @@ class PolicyContract:
         return replace(context, available=available), outcome
 
     def _step(
-        self, state: Any, number: int, *, share: float = 0.7, spec: ProblemSpec | None = None
+        self, state: Any, number: int, *, share: float = 0.7, spec: ProblemSpec | None = None, seed: int = 0
     ) -> tuple[Selection, Any]:
         """Play a round: its decision, which is checked, and the state after it."""
         context, outcome = self._draw(number, share=share, spec=spec)
-        selection = self._select(state, context, outcome)
+        selection = self._select(state, context, outcome, seed=seed)
         return selection, self._book(state, context, outcome, selection)
 
     def _play(self, num_rounds: int) -> Any:
@@ -172,13 +177,13 @@ class PolicyContract:
             _, state = self._step(state, number)
         return state
 
-    def _seen(self, num_rounds: int, *, seed: int = 0) -> Iterator[tuple[RoundContext, Outcome, Selection, Any]]:
+    def _seen(self, num_rounds: int) -> Iterator[tuple[RoundContext, Outcome, Selection, Any]]:
         """Play so many rounds, and let each be looked at before it is booked."""
         state = self._init()
         for number in range(1, num_rounds + 1):
             context, outcome = self._draw(number, share=0.7)
             # On a copy, so that a test can call the first select on the state itself.
-            selection = self._select(copy_state(state), context, outcome, seed=seed)
+            selection = self._select(copy_state(state), context, outcome)
             yield context, outcome, selection, state
             state = self._book(state, context, outcome, selection)
 
@@ -225,7 +230,6 @@ class PolicyContract:
 
     def test_select_changes_nothing(self) -> None:
         """``select`` and ``weights`` leave state and context as they were, and answer the same question alike."""
-        policy = self.policy()
         for context, outcome, selection, state in self._seen(20):
             before, features, available = frozen_pack(state), context.features.copy(), context.available.copy()
             again = self._select(state, context, outcome)
@@ -242,7 +246,7 @@ class PolicyContract:
             one, other = np.asarray(again.weights), np.asarray(selection.weights)
             require(np.array_equal(one, other), "the same decision was weighed in two ways")
             bare = Selection(context.round, selection.links)
-            booked = [pack(policy.commit(copy_state(state), context, each)) for each in (selection, bare)]
+            booked = [pack(self._policy.commit(copy_state(state), context, each)) for each in (selection, bare)]
             require(same_arrays(*booked), "commit reads more of a decision than its links, which a log does not hold")
 
     def test_what_it_refuses_it_refuses_before_it_writes(self) -> None:
@@ -250,14 +254,13 @@ class PolicyContract:
 
         A selector books such a policy in place, after its log; contexts, times and losses are as odd as it lets in.
         """
-        policy = self.policy()
-        if not refuses_first(policy):
+        if not refuses_first(self._policy):
             return
         state = self._play(10)
         context, outcome = self._draw(11)
         selection = self._select(state, context, outcome)
         feedback = self._reveal(context, outcome, selection)
-        booked = policy.commit(copy_state(state), context, selection)
+        booked = self._policy.commit(copy_state(state), context, selection)
         for value in (0.0, 5e-324, 1.5, 1e308):
             odd = replace(context, features=np.full_like(context.features, value))
             told = replace(
@@ -270,27 +273,25 @@ class PolicyContract:
                 held = copy_state(given)
                 try:
                     with np.errstate(all="ignore"):
-                        getattr(policy, what)(held, *said)
+                        getattr(self._policy, what)(held, *said)
                 except Exception:
                     is_same = same_arrays(pack(given), pack(held))
                     require(is_same, f"{what} refused contexts and times of {value} after it had written")
 
     def test_commit_reads_what_it_says(self) -> None:
         """``commit`` of a policy that declares ``commits = "cohort"`` reads the contexts of the cohort alone."""
-        policy = self.policy()
-        if commits(policy) != "cohort":
+        if commits(self._policy) != "cohort":
             return
         for context, _, selection, state in self._seen(20):
             other = Streams(8).at("contract", context.round).uniform(0.0, 9.0, context.features.shape)
             other[selection.links] = context.features[selection.links]
             foreign = replace(context, features=other)
-            booked = [pack(policy.commit(copy_state(state), each, selection)) for each in (context, foreign)]
+            booked = [pack(self._policy.commit(copy_state(state), each, selection)) for each in (context, foreign)]
             require(same_arrays(*booked), "commit reads contexts of other clients; expected commits = 'all'")
 
     def test_what_is_owed_and_expected(self) -> None:
         """``backlog`` and ``expected_times_s``, where a policy has them, change nothing and have a number a client."""
-        spec, policy = self.spec(), self.policy()
-        state = self._play(20)
+        spec, policy, state = self.spec(), self._policy, self._play(20)
         before = frozen_pack(state)
         if owes(policy):
             owed = policy.backlog(state)
@@ -308,17 +309,18 @@ class PolicyContract:
         """The same seed gives the same run; another one breaks ties differently, unless declared deterministic."""
 
         def run(seed: int) -> tuple[list[list[int]], dict[str, NDArray[Any]]]:
-            played = [
-                (selection.links.tolist(), frozen_pack(state)) for _, _, selection, state in self._seen(31, seed=seed)
-            ]
-            return [links for links, _ in played], played[-1][1]
+            state, played = self._init(), []
+            for number in range(1, 31):
+                selection, state = self._step(state, number, seed=seed)
+                played.append(selection.links.tolist())
+            return played, frozen_pack(state)
 
         (first, state), (again, same_state) = run(0), run(0)
         require(
             first == again and same_arrays(state, same_state),
             "two runs with one seed differ; draw with rng only, and keep what is remembered in the state only",
         )
-        others = [run(seed)[0] for seed in range(1, 5)]
+        others = (run(seed)[0] for seed in range(1, 5))  # played until one says enough
         if self.deterministic:
             require(all(other == first for other in others), "declared deterministic, but the generator matters")
         else:
@@ -339,19 +341,18 @@ class PolicyContract:
 
     def test_the_truth_stays_hidden(self) -> None:
         """Only a policy that declares ``omniscient`` may look at the outcome; it fails clearly where there is none."""
-        policy = self.policy()
         for context, _, selection, state in self._seen(10):
             rng = Streams(0).at("policy", context.round)
-            if not policy.omniscient:
+            if not self._policy.omniscient:
                 poisoned = replace(context, truth=Poison())  # type: ignore[arg-type]
-                other = policy.select(state, poisoned, rng=rng)
+                other = self._policy.select(state, poisoned, rng=rng)
                 require(
                     np.array_equal(other.links, selection.links),
                     "the decision depends on context.truth, or on chance that does not come from rng",
                 )
                 continue
             try:
-                policy.select(state, context, rng=rng)
+                self._policy.select(state, context, rng=rng)
             except ConfigurationError:
                 continue
             raise AssertionError("an omniscient policy decided without the truth; call context.require_truth(name)")
@@ -370,11 +371,11 @@ class PolicyContract:
 
     def test_resumed_equals_uninterrupted(self, tmp_path: Path) -> None:
         """Stop, save, load, go on: the same rounds, in this process and in another interpreter."""
-        check_resume(self.policy(), self.environment(), tmp_path)
+        check_resume(self._policy, self.environment(), tmp_path)
 
     def test_the_federation_grows(self) -> None:
         """More clients: what is known of the old ones stays, and the new ones take part."""
-        spec, policy = self.spec(), self.policy()
+        spec, policy = self.spec(), self._policy
         larger = replace(spec, num_clients=spec.num_clients + 5)
         state = self._play(20)
         known, fresh, start = map(frozen_pack, (state, self._init(larger, seed=1), self._init(seed=1)))
@@ -403,7 +404,6 @@ class PolicyContract:
 
     def test_the_order_of_feedback_does_not_matter(self) -> None:
         """Within a round, rows may come in any order and in any parts: what is learned agrees up to rounding."""
-        policy = self.policy()
         for context, outcome, selection, state in self._seen(15):
             feedback = self._reveal(context, outcome, selection)
             size = feedback.client.shape[0]
@@ -411,9 +411,9 @@ class PolicyContract:
             orders = ([np.arange(size)], [shuffled], [np.array([row]) for row in shuffled])
             learned = []
             for parts in orders:
-                booked = policy.commit(copy_state(state), context, selection)
+                booked = self._policy.commit(copy_state(state), context, selection)
                 for rows in parts:
-                    booked = policy.update(booked, feedback.rows(rows))
+                    booked = self._policy.update(booked, feedback.rows(rows))
                 learned.append(pack(booked))
             for other in learned[1:]:
                 for name, array in learned[0].items():
@@ -445,7 +445,7 @@ class PolicyContract:
         """Where no tie is broken, only what a client is and knows counts, never its number or row."""
         if not self.equivariant:
             return
-        spec, policy = self.spec(), self.policy()
+        spec, policy = self.spec(), self._policy
         num_compared = 0
         for context, outcome, selection, state in self._seen(80):
             known = self._known(context, outcome)
