@@ -161,7 +161,7 @@ def test_estimates_have_all_measures_and_reasons():
         assert one.remark == ("it learns from losses, and a replay of this log has none" if one.lacks else "")
 
 
-ROUNDS, NETWORK = 50, FlatNetwork(num_clients=16, cohort_size=4, dropout=0.05)
+ROUNDS, NETWORK = 30, FlatNetwork(num_clients=16, cohort_size=4, dropout=0.05)
 RULES = {
     "groups": {
         "few": {"clients": ["c?"], "least": 1, "most": 3},
@@ -177,7 +177,7 @@ def test_the_rules_of_a_log_are_played():
     """A replay that ignored them said 1.16 s (1.14 to 1.19) where a mean round took 3.56 s."""
     how, held = {"rounds": ROUNDS, "seed": 4, "rules": RULES, "idle_s": 20.0}, []
     turns = federation("round-robin", NETWORK, **how)
-    for by in ("floor:beta=0.1", "rbcs-f:V=5,beta=0.1", "random"):
+    for by in ("floor:beta=0.1", "random"):
         history = log_of(by, NETWORK, **how)
         own, *rest = replay(history, {by: make_policy(by), "round-robin": RoundRobin()})
         assert own.kind == "logged"
@@ -186,7 +186,7 @@ def test_the_rules_of_a_log_are_played():
             true = np.mean(truth.lasted_s), truth.chosen.min() / ROUNDS, truth.missed
             assert found[0].estimate == pytest.approx(true[0], rel=0.2)
             held += [one.low <= is_true <= one.high for one, is_true in zip(found, true, strict=True)]
-    assert sum(held) >= 16  # of 18 intervals of 90 %
+    assert sum(held) >= 11  # of 12 intervals of 90 %
     few = np.array([client in [f"c{number}" for number in range(10)] for client in history.ids])
     chosen = np.zeros((ROUNDS, 16), np.int64)
     for number, one in enumerate(Fit(history, draws=2, seed=0).play(RoundRobin(), 0)):
