@@ -7,7 +7,7 @@ import inspect
 import numpy as np
 import pytest
 
-from fedroster import Selector
+from fedroster import Rules, Selector
 from fedroster.testing import EngineContract
 
 
@@ -19,6 +19,8 @@ class Loop:
         self.file = None if state_dir is None else state_dir / "selector.npz"
         if self.file is not None and self.file.exists() and fault != "forgets the file":
             selector = Selector.load(self.file, selector.policy)
+        if fault == "forgets the rules":
+            selector.rules = Rules()
         self.selector, self.awaited = selector, {}
 
     def _tell(self, number, how, name, time_s=None):
@@ -120,6 +122,7 @@ def test_what_an_engine_cannot_is_a_test_of_the_contract_with_a_reason():
         ("stops at a failure", "a_round_in_which_all_fail_ends"),
         ("uses anything", "a_malformed_update_is_refused"),
         ("forgets stragglers", "a_silent_client_drops_out_and_comes_back"),
+        ("forgets the rules", "rules_hold"),
         ("forgets the file", "a_restart_goes_on_and_counts_no_client_twice"),
     ],
 )

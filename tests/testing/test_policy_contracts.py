@@ -257,6 +257,18 @@ class ReadsOthers(Counting):
         return state
 
 
+@breaks("what_is_owed_and_expected")
+class OwesLessThanNothing(Counting):
+    def backlog(self, state, /):
+        return -state.count
+
+
+@breaks("what_is_owed_and_expected")
+class ExpectsThePast(Counting):
+    def expected_times_s(self, state, clients, features, /):
+        return -state.count[clients]
+
+
 @dataclass
 class Mutable:
     V: float = 1.0
