@@ -66,7 +66,8 @@ def play(
 
 def test_fedavg_trains_on_the_cohort_and_its_rates_are_those_of_the_clients_own_logs():
     sites = {f"site-{n}": Site() for n in range(4)}
-    controller, engine, reports = play(sites, rounds=8, policy=RBCSF(V=0.0, beta=0.3))
+    rules = RoundRules(min_nodes=4, wait_s=5.0)  # a rate counts from the round in which a client joins
+    controller, engine, reports = play(sites, rounds=8, policy=RBCSF(V=0.0, beta=0.3), rules=rules)
     assert not engine.panics
     assert len(reports) == 8
     rates = controller._desk.selector.participation_rates()
