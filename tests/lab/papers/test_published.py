@@ -33,9 +33,6 @@ def published():
 
 PAGES = sorted(path for path in published() if path.name == "index.md")
 
-# Before the registry: it says so, and is made again by the commands in the table, at the registered seeds.
-BEFORE = {"partial-pooling"}
-
 
 def name(page):
     return page.parent.relative_to(FOLDER).as_posix()
@@ -55,11 +52,10 @@ def test_they_are_small():
 def test_links_lead_somewhere_and_no_picture_is_left_over(page):
     links = set(re.findall(r"\]\(([^)]+)\)", page.read_text()))
     assert all((page.parent / link).is_file() for link in links)
-    assert {path.name for path in page.parent.iterdir() if path.suffix in (".png", ".svg")} <= links
+    assert {path.name for path in page.parent.iterdir() if path.suffix == ".svg"} <= links
 
 
 def test_every_paper_has_its_page_under_its_name():
-    assert {name(page) for page in PAGES} >= BEFORE
     for paper in papers():
         assert settings_of(FOLDER / paper / "index.md")["paper"] == paper
 
@@ -84,14 +80,14 @@ def test_the_command_makes_the_figures_of_the_page(page):
     assert paper == settings["paper"] == page.relative_to(FOLDER).parts[0]
     assert options["--out"] == f"docs/reproduction/{name(page)}"
     assert options.get("--scale") == settings.get("scale")
-    shown = {path.stem for path in page.parent.iterdir() if path.suffix in (".png", ".svg")} - {"verdicts"}
+    shown = {path.stem for path in page.parent.iterdir() if path.suffix == ".svg"} - {"verdicts"}
     assert shown == {f"figure-{figure}" for figure in recipes}
 
 
 def test_what_is_registered_is_published_or_said_to_be_missing():
     """A figure cannot stay away because of what came out: a page shows it, or the table names its command and seeds."""
     missing = re.findall(r"`(fedroster reproduce [^`]*)`", FOLDER.with_suffix(".md").read_text())
-    commands = [settings_of(page)["command"] for page in PAGES if name(page) not in BEFORE] + missing
+    commands = [settings_of(page)["command"] for page in PAGES] + missing
     there = {(paper, figure) for command in commands for paper, _, figures in [asked_by(command)] for figure in figures}
     made = {paper: find_paper(paper) for paper in papers()}
     known = {(name, figure) for name, own in made.items() for figure in {**own.figures, **own.scales["cpu"].figures}}
@@ -117,7 +113,7 @@ def test_the_page_says_what_the_claims_say(page):
         for table in tables
         for line in table.splitlines()
     ]
-    short, full = ([row for row in rows if len(row) in widths] for widths in ((4,), (9, 10)))
+    short, full = ([row for row in rows if len(row) == width] for width in (4, 10))
     # One statement may be asked of several figures and networks.
     said = sorted((word, statement, source) for word, statement, source, _ in short)
     assert said == sorted((row["verdict"], row["statement"], row["source"]) for row in claims)
@@ -144,12 +140,8 @@ def test_the_page_says_what_the_claims_say(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_no_page_is_older_than_its_registry(page):
-    """All that it judges was registered before its runs, or it is one of those that say that they are older."""
+    """All that it judges was registered before its runs."""
     settings, entry, text = settings_of(page), registered(page.relative_to(FOLDER).parts[0]), page.read_text()
-    if name(page) in BEFORE:
-        assert "**Older than the registry.**" in text
-        assert settings["registry"] == "none"
-        return
     assert settings["registered"].startswith("yes, on ")
     assert settings["registry"] in (entry.digest, *entry.before), "its runs are to be made again"
     assert f"(Registry {settings['registry']}.)" in text
