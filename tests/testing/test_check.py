@@ -56,7 +56,7 @@ def test_a_script_may_check_its_own_class(tmp_path):
     script.write_text(
         textwrap.dedent(
             """
-            from dataclasses import dataclass, replace
+            from dataclasses import dataclass
             from fedroster import Uniform
             from fedroster.testing import check_policy
 

@@ -59,7 +59,7 @@ def check_array(
         return f"is of type {claimed.dtype[:40]!r}; expected numbers"
     # A counter, as a layer for batch normalization has it, is averaged to a float and comes back as an integer.
     is_counter = wanted == "f" and found.kind in "iu" and claimed.shape == ()
-    # An average takes the type of its first reply: PyTorch reads no long doubles and no other order of bytes.
+    # An average takes its first reply's type, Krum a reply as it is; PyTorch reads native bytes and no long doubles.
     is_odd = (found.char not in _NUMBERS or not found.isnative) and (not sent or claimed.dtype != sent.dtype)
     if is_odd or (found.kind != wanted and not is_counter):
         return f"is of type {claimed.dtype[:40]!r}; expected {'numbers' if sent is None else sent.dtype}"

@@ -14,16 +14,16 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
 from fedroster import EdgeSelector, Selector, Uniform
 from fedroster.adapters.nvflare import EdgeMap, RoundRules, RoundSink, SelectingEdges, call_clients, edges
+from fedroster.adapters.nvflare.replies import UpdateCheck
 from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.core.problem import Status
-from fedroster.engine.replies import Sizes
 from fedroster.policies.cocs import COCS
 
 
 @pytest.fixture(autouse=True)
 def _a_job_of_its_own(monkeypatch):
     """What an edge server knows of earlier rounds is of its process, which FLARE starts for each job."""
-    monkeypatch.setattr(edges, "_sizes", Sizes())
+    monkeypatch.setattr(edges, "_known", UpdateCheck(None))
 
 
 class Edge(Site):
@@ -102,6 +102,17 @@ def test_an_edge_server_averages_differences_too():
     with job(sites):
         replies = selecting.call("train_group", {name: array + 5.0 for name, array in model().items()})
     assert [reply.content[0]["w"][0, 0] for reply in replies] == [7.0, 7.0]
+
+
+def test_an_edge_server_knows_what_its_clients_usually_return():
+    zeros = {"w": np.zeros((3, 2)), "b": np.zeros(2)}
+    lie = FLModel(params=zeros, params_type=ParamsType.DIFF)
+    clients = {"a": Site(), "b": Site(), "liar": Site(fate=("ok", lie))}
+    with job(clients):
+        call_clients("train", model(), ["a", "b", "liar"], 2.0)
+        mean, told = call_clients("train", model(), ["a", "liar"], 2.0)
+    assert (mean["w"] == 1.0).all()  # without the round before neither is usual
+    assert "it is a difference" in str(told)
 
 
 def test_an_edge_server_that_fails_costs_its_clients_their_round_and_no_more():

@@ -12,6 +12,7 @@ import operator
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,6 @@ from fedroster.engine.choose import Clients, Node
 from fedroster.engine.contexts import ContextOptions
 from fedroster.engine.edges import EdgeMap, edge_features
 from fedroster.engine.outcomes import Reply
-from fedroster.engine.replies import Sizes
 from fedroster.engine.rules import RoundRules
 from fedroster.selector.edges import EdgeSelector
 
@@ -44,7 +44,7 @@ _LATE = "late"
 _BUSY = "busy"
 
 _busy: set[str] = set()
-_sizes = Sizes()
+_known = UpdateCheck(None)  # what was seen of replies in earlier rounds
 _lock = threading.Lock()
 
 
@@ -71,8 +71,8 @@ def call_clients(
         The mean of the usable models, weighted by ``num-examples``, and metrics; the model as it was sent, without a
         weight, when none is usable.
     """
-    sent, checked = read_update(model), UpdateCheck(check)
-    checked.sizes = _sizes
+    sent, checked = read_update(model), copy(_known)
+    checked.check = check
     started_s = time.monotonic()
     told: dict[str, object] = {}
     updates: dict[str, Update] = {}
