@@ -257,8 +257,9 @@ class Script(Point):
         (Point("my:own", Favourites), "the name 'my:own' has one of ':,=/'"),
         (Point("nothing", None), "'nothing' cannot be loaded"),
         (Point("plain", object), "'plain' cannot be loaded"),
+        (Point("named", Entry("gone.away.Policy", "a policy", "nowhere")), "'named' cannot be loaded"),
     ],
-    ids=["script", "missing", "taken", "reserved", "none", "no dataclass"],
+    ids=["script", "missing", "taken", "reserved", "none", "no dataclass", "named only"],
 )
 @pytest.mark.usefixtures("plugins")
 def test_a_plugin_that_cannot_be_used_costs_the_others_nothing(monkeypatch, capsys, point, reason):

@@ -226,7 +226,7 @@ def _with_plugins(own: Mapping[str, Entry], group: str) -> dict[str, Entry]:
                 loaded = point.load()
             summary = (loaded.__doc__ or "").strip().partition("\n")[0]
             found[point.name] = loaded if isinstance(loaded, Entry) else Entry(loaded, summary, point.value)
-            if not isinstance(found[point.name].made, str):  # what is only named is imported when it is asked for
+            if not str(found[point.name].made).startswith("fedroster."):  # ours is imported when asked for
                 found[point.name].parameters()
         except (Exception, SystemExit) as error:  # the module is not ours and may raise anything when imported
             found.pop(point.name, None)
@@ -281,9 +281,15 @@ def _parted(text: str) -> tuple[str, str, str]:
     return _name(outside), outside.partition(":")[2], inside.strip()
 
 
+def entries_of(text: str) -> list[Entry]:
+    """The entry of a policy, and those of the policies inside it."""
+    inside = _parted(text)[2]
+    return [find_policy(text), *(entries_of(inside) if inside else ())]
+
+
 def is_of_this_session(text: str) -> bool:
-    """Whether a policy, or the one inside, is of a class that no other process can import."""
-    return _name(text) in _SESSION or bool((inside := _parted(text)[2]) and is_of_this_session(inside))
+    """Whether a policy, or one inside, is of a class that no other process can import."""
+    return any(entry in _SESSION.values() for entry in entries_of(text))
 
 
 def policy_text(policy: str | AnyPolicy) -> str:

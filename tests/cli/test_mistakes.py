@@ -125,7 +125,7 @@ def test_seeds_are_read(text, seeds):
     assert read_seeds(text) == seeds
 
 
-MALFORMED = ("3-1", "a", "", "1,", "1-", "-1", "1-2-3", "1.5", "0x1", "\u00b2", "1-b")
+MALFORMED = ("3-1", "a", "", "1,", "1-", "-1", "1-2-3", "1.5", "0x1", "\u00b2", "1-b", "9" * 5000)
 WRONG = dict.fromkeys(MALFORMED, "0-4 or 1,3,5") | dict.fromkeys(("1,1", "0-4,2"), "each seed once")
 
 
@@ -136,6 +136,15 @@ def test_seeds_that_are_none(text, expected):
     """A range is checked before it is spelt out: it may be too long for the memory."""
     with pytest.raises(ConfigurationError, match=expected):
         read_seeds(text)
+
+
+@pytest.mark.parametrize("more", ["--policy floor --policy random", "--rounds 20", "--set noise=0", "--out a.svg"])
+def test_rules_alone_are_tried_on_a_log_as_it_is(tmp_path, more):
+    (tmp_path / "rules.toml").write_text("most_per_window = 1\nwindow = 8\n")
+    typed = ["plan", str(tmp_path), "--rules", str(tmp_path / "rules.toml"), *more.split()]
+    result = CliRunner().invoke(cli.app, typed)
+    assert result.exit_code == 2
+    assert "expected one --policy at most" in " ".join(result.stderr.split())
 
 
 def test_the_time_is_given_in_minutes(monkeypatch):

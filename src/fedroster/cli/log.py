@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedroster.cli.command import app, command
-from fedroster.cli.options import JsonOption
+from fedroster.cli.options import JsonOption, read_range
 from fedroster.cli.terminal import print_json, print_table, remark, say
-from fedroster.core.checks import counted
+from fedroster.core.checks import counted, shown
+from fedroster.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from fedroster.core.ids import ClientId
@@ -61,13 +62,9 @@ def show(
 
 
 def _between(log: Log, text: str) -> list[LoggedRound]:
-    from fedroster.core.errors import ConfigurationError
-
-    low, dash, high = text.partition("-")
-    if not low.isdecimal() or (dash and not high.isdecimal()):
-        raise ConfigurationError(f"--rounds is {text!r}; expected something like 10-20")
-    last = int(high or low)
-    return [played for played in log.rounds if int(low) <= played.round <= last]
+    if (ends := read_range(text)) is None:
+        raise ConfigurationError(f"--rounds is {shown(text)}; expected something like 10-20")
+    return [played for played in log.rounds if ends[0] <= played.round <= ends[1]]
 
 
 def _row(log: Log, played: LoggedRound) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 import sys
 import time
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
+from fedroster.core.checks import shown
 from fedroster.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -109,14 +111,19 @@ class Training:
         return Conditions(stop_at=stop_at, device=device, data_dir=self.data_dir)
 
 
+def read_range(text: str) -> tuple[int, int] | None:
+    """First and last number of ``0-4`` or ``3``; None for any other text."""
+    found = re.fullmatch(r"(\d{1,4000})(?:-(\d{1,4000}))?", text)  # Python reads no longer ones
+    return found and (int(found[1]), int(found[2] or found[1]))
+
+
 def read_seeds(text: str) -> list[int]:
     """Read ``0-4``, ``1,3`` or a mixture."""
     seeds: list[int] = []
     for part in text.split(","):  # checked before it is spelt out: a range may be too long for the memory
-        low, dash, high = part.strip().partition("-")
-        if not low.isdecimal() or (dash and not high.isdecimal()):
-            raise ConfigurationError(f"seeds are {text!r}; expected something like 0-4 or 1,3,5")
-        first, last = int(low), int(high if dash else low)
+        if (ends := read_range(part.strip())) is None:
+            raise ConfigurationError(f"seeds are {shown(text)}; expected something like 0-4 or 1,3,5")
+        first, last = ends
         if last < first:
             raise ConfigurationError(f"seeds are {text!r}; expected something like 0-4 or 1,3,5: the lower seed first")
         if len(seeds) + last - first >= _MOST_SEEDS:

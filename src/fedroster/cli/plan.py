@@ -88,6 +88,10 @@ def plan(
     table = None if rules is None else Rules.load(rules).as_table()
     folder = Path(where)
     if every_client is None and rounds_under is None and table is not None and folder.is_dir():
+        if len(policy or ()) > 1 or rounds is not None or set_ or out is not None:
+            raise ConfigurationError(
+                "without a wish, rules are tried on a log as it is; expected one --policy at most, no --rounds, --set, --out"
+            )
         _dry_run(read_history(Log(folder)), table, policy, as_json=as_json)
         return
     if every_client is None or rounds_under is None:

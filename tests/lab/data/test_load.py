@@ -63,6 +63,19 @@ def test_the_argument_goes_before_the_variable_and_that_before_the_cache(monkeyp
     assert data_folder("~/here") == tmp_path / "home" / "here"
 
 
+def test_without_a_home_a_folder_is_named(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr("os.path.expanduser", os.fspath)  # as where neither HOME nor the user's entry is there
+    assert data_folder(tmp_path) == tmp_path
+    assert load_dataset("digits").num_classes == 10
+    with pytest.raises(MissingDataError, match="--data-dir"):
+        load_dataset("mnist")
+    with pytest.raises(InvalidInputError, match="--data-dir"):
+        fetch_dataset("mnist")
+    assert not [*tmp_path.iterdir()]
+
+
 def test_a_folder_that_is_a_file(monkeypatch, tmp_path):
     file = tmp_path / "file"
     file.write_text("")

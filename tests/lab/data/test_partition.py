@@ -110,6 +110,7 @@ def test_proportions_sum_to_one():
         ({"samples_per_client": 0}, "samples_per_client"),
         ({"samples_per_client": 1401}, "1400 samples"),
         ({"labels": LABELS[:0]}, "0 samples"),
+        ({"num_classes": 5, "samples_per_client": 701}, "700 samples"),
     ],
 )
 def test_bad_input(changes, message):

@@ -252,6 +252,14 @@ def test_rounds_that_overlap_and_edge_servers_are_refused(tmp_path):
         assert "2 servers" in one.refused
 
 
+def test_a_log_without_members_is_refused(tmp_path):
+    selector = Selector(Uniform(), cohort_size=2, clients=["a"], observers=[Record(tmp_path)])
+    selector.leave(["a"])
+    selector.select()
+    with pytest.raises(InvalidInputError, match="no round of the log has a member"):
+        replay(Log(tmp_path), {"random": Uniform()})
+
+
 @pytest.mark.parametrize("shape", ["uniform", "half-normal", "log-normal", "bimodal"])
 def test_times_about_two_values_are_refused_and_no_others(shape):
     """Of 23 logs of bimodal times, 12 intervals held what they should."""

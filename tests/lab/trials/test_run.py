@@ -73,6 +73,14 @@ def test_digests_change_with_the_version_and_with_the_code_of_scenario_and_polic
     assert len(names | {key(TRIALS[2])}) == 4
 
 
+def test_digests_change_with_the_code_of_a_policy_inside_another(monkeypatch):
+    trial, names = dataclasses.replace(TRIALS[0], policy="participation-weights/random"), set()
+    for new in ("nothing", "ParticipationWeights", "Uniform"):
+        monkeypatch.setattr(running, "code_of", lambda made, new=new: "new" if made.__name__ == new else "old")
+        names.add(key(trial))
+    assert len(names) == 3
+
+
 def test_digests_change_with_the_files_that_a_scenario_reads(tmp_path):
     def trial(path):
         return Trial("traces/devices", "random", 0, 5, {"traces": str(path), "at_end": "wrap"})
@@ -86,6 +94,7 @@ def test_digests_change_with_the_files_that_a_scenario_reads(tmp_path):
     assert key(trial(path)) not in (first, absent)
     path.write_bytes(b"one")
     assert key(trial(path)) == first
+    assert key(trial("~nobody-of-that-name/phones.npz")) not in (first, absent)
 
 
 def test_processes_give_the_same_as_no_processes(monkeypatch, tmp_path):

@@ -159,9 +159,9 @@ def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
     set to an absolute path.
     """
     cache = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(cache) if Path(cache).is_absolute() else Path.home() / ".cache"
-    named = folder or os.environ.get(FOLDER_VARIABLE)
-    path = Path(named or base / "fedroster" / "data").expanduser()
+    usual = Path(cache if Path(cache).is_absolute() else "~/.cache", "fedroster", "data")
+    named = folder or os.environ.get(FOLDER_VARIABLE) or usual
+    path = Path(os.path.expanduser(named))  # noqa: PTH111 (Path raises an error where there is no home)
     if path.exists() and not path.is_dir():
         raise InvalidInputError(f"the data folder (--data-dir, {FOLDER_VARIABLE}) is {path}, a file; expected a folder")
     return path
@@ -251,12 +251,15 @@ def fetch_dataset(name: str, *, folder: str | os.PathLike[str] | None = None, pr
 
     Raises:
         ConfigurationError: If the data set is not one to be downloaded.
+        InvalidInputError: If the folder lies in a home that there is not.
         DataFileError: If a file that lies there is not the published one.
         DownloadError: If no address gives the file.
     """
     source, root = find_dataset(name), data_folder(folder)
     if not source.files:
         raise ConfigurationError(f"{source.title} ships with a package; expected a data set that has files")
+    if root.parts[:1] and root.parts[0].startswith("~"):
+        raise InvalidInputError(f"the data folder (--data-dir, {FOLDER_VARIABLE}) is {root}; expected one that exists")
     place = root / source.folder
     missing = _missing(source, place)
     if source.archive is None:

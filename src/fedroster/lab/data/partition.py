@@ -62,9 +62,9 @@ def dirichlet_partition(
     comes from the client's other classes in proportion.
     """
     check_number("gamma_1", gamma_1, above=0.0)
-    _check(labels, num_clients, samples_per_client)
     rows_of = [np.flatnonzero(labels == label) for label in range(num_classes)]
     limit = np.array([rows.shape[0] for rows in rows_of])
+    _check(int(limit.sum()), num_clients, samples_per_client)
     partition = np.empty((num_clients, samples_per_client), np.int64)
     for client in range(num_clients):
         counts = largest_remainder(class_proportions(gamma_1, num_classes, rng=rng), samples_per_client, limit)
@@ -93,7 +93,7 @@ def label_partition(
     two clients hold the same sample, as in the paper, where each label has samples enough; else each client draws from
     the whole data set.
     """
-    _check(labels, num_clients, samples_per_client)
+    _check(labels.shape[0], num_clients, samples_per_client)
     check_integer("labels_per_client", labels_per_client, least=1)
     if labels_per_client > min(num_classes, samples_per_client):
         raise ConfigurationError(
@@ -137,7 +137,7 @@ def iid_partition(labels: IntArray, *, num_clients: int, samples_per_client: int
 
     No two clients hold the same sample where the data set is large enough.
     """
-    _check(labels, num_clients, samples_per_client)
+    _check(labels.shape[0], num_clients, samples_per_client)
     if num_clients * samples_per_client <= labels.shape[0]:
         rows: IntArray = rng.permutation(labels.shape[0])[: num_clients * samples_per_client]
         return rows.reshape(num_clients, samples_per_client)
@@ -185,12 +185,12 @@ def couple_with_speed(
     return coupled
 
 
-def _check(labels: IntArray, num_clients: int, samples_per_client: int) -> None:
+def _check(num_samples: int, num_clients: int, samples_per_client: int) -> None:
     check_integer("num_clients", num_clients, least=1)
     check_integer("samples_per_client", samples_per_client, least=1)
-    if labels.shape[0] < samples_per_client:
+    if num_samples < samples_per_client:
         raise ConfigurationError(
-            f"the data set has {labels.shape[0]} samples; expected at least samples_per_client = {samples_per_client}"
+            f"the data set has {num_samples} samples; expected at least samples_per_client = {samples_per_client}"
         )
 
 

@@ -80,7 +80,7 @@ def replay(log: Log | History, policies: Mapping[str, AnyPolicy], *, seed: int =
     A log to which nothing can be fitted gives estimates that are all refused.
 
     Raises:
-        InvalidInputError: If the log has no rounds.
+        InvalidInputError: If the log has no rounds, or none with a member.
     """
     history = log if isinstance(log, History) else read_history(log)
     found = _logged(history)

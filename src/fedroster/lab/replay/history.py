@@ -136,7 +136,7 @@ class History:
 
 
 def read_history(log: Log) -> History:
-    """Take a log apart; InvalidInputError if it has no rounds."""
+    """Take a log apart; InvalidInputError if it has no rounds, or no round had a member."""
     rounds, header = log.rounds, log.header
     count = len(rounds)
     if not count:
@@ -172,6 +172,8 @@ def read_history(log: Log) -> History:
         told = one.status != OPEN
         chosen = column[one.chosen[told]]
         parts.append((np.full(chosen.shape, index), chosen, one.status[told], one.exchange_time_s[told]))
+    if not members.any():
+        raise InvalidInputError("no round of the log has a member")
     history = History(
         ids=tuple(column_of),
         policy=header.policy_text or header.policy,

@@ -89,7 +89,7 @@ def _check_reachable(address: str) -> None:
         raise ConfigurationError(f"the address of Ray is {address!r}; expected HOST:PORT, ray://HOST:PORT or auto")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE_S).close()
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, ValueError) as error:
         raise ConfigurationError(f"there is no Ray at {address!r}: {error}") from error
 
 

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol, TypedDict, Unpack
 
-from fedroster.catalogue import find_policy, find_scenario
+from fedroster.catalogue import entries_of, find_scenario
 from fedroster.errors import PausedError, StateFileError
 from fedroster.lab.trials.measures import Run
 from fedroster.lab.trials.processes import in_processes
@@ -71,27 +71,27 @@ class RunOptions(Where, total=False):
 def key(trial: Trial) -> str:
     """A name for the file of a trial's run.
 
-    Equal for equal trials of one version of fedroster, with the same code of policy and scenario
+    Equal for equal trials of one version of fedroster, with the same code of scenario, policy and policies inside it
     (:func:`~fedroster.core.sources.code_of`) and the same content of the files that the scenario reads.
 
     Raises:
         UnknownNameError: If there is no such scenario or policy.
     """
-    scenario, policy = find_scenario(trial.scenario), find_policy(trial.policy)
+    scenario = find_scenario(trial.scenario)
     texts = {name for name, default in scenario.parameters().items() if isinstance(default, str)}
     read = {name: _content(value) for name, value in trial.settings.items() if name in texts}
-    made_by = [__version__, code_of(scenario.make), code_of(policy.make)]
+    made_by = [__version__, code_of(scenario.make), *(code_of(policy.make) for policy in entries_of(trial.policy))]
     content = json.dumps([dataclasses.asdict(trial), made_by, read], sort_keys=True)
     return hashlib.blake2b(content.encode(), digest_size=10).hexdigest()
 
 
 def _content(path: str) -> str:
     """Digest of a file; empty if there is none of that name."""
-    place = Path(path).expanduser()
     try:
+        place = Path(path).expanduser()
         stat = place.stat()
         return _digest_of(str(place), stat.st_mtime_ns, stat.st_size)
-    except (OSError, ValueError):  # no name of a file, or not readable: the run will say so
+    except (OSError, ValueError, RuntimeError):  # no name of a file, or of a home, or not readable: the run will say so
         return ""
 
 
