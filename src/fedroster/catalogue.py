@@ -506,19 +506,18 @@ def _convert(name: str, value: str, hint: Any) -> Any:
         if value == "()":
             return ()
         return tuple(_convert(name, part, parts[0]) for part in value.split("/"))
+    read, words = _READ.get(hint, (str, ""))
     try:
-        if hint is bool:
-            return {"true": True, "false": False}[value.lower()]
-        if hint is int:
-            return int(value)
-        if hint is float:
-            return float(value)
+        return read(value)
     except (ValueError, KeyError):
         said = "; parameters are separated by commas" if "=" in value else ""
         with suppress(ValueError):
             said = said or f"; {value} is {float(value.removesuffix('%')) / 100.0:g}"
-        raise ConfigurationError(f"{name} is {value!r}; expected {_WORDS[hint]}{said}") from None
-    return value
+        raise ConfigurationError(f"{name} is {value!r}; expected {words}{said}") from None
 
 
-_WORDS: Mapping[Any, str] = {bool: "true or false", int: "a whole number", float: "a number"}
+_READ: Mapping[Any, tuple[Callable[[str], Any], str]] = {
+    bool: (lambda value: {"true": True, "false": False}[value.lower()], "true or false"),
+    int: (int, "a whole number"),
+    float: (float, "a number"),
+}

@@ -175,7 +175,6 @@ class _Polling:
 Arrive: TypeAlias = Callable[[Feedback], None]
 """Told in free places what has come back from a client; ``Exchange`` was called when it began."""
 
-_OF_EACH = ("client", "due_s", "round", "features", "status", "measured")
 _MEASURED = ("exchange_time_s", "loss", "squared_loss", "num_samples")
 
 
@@ -196,16 +195,15 @@ class _Places:
         work, rows = self.at_work, selection.links.shape[0]
         took_s = np.minimum(outcome.exchange_time_s[selection.links], outcome.deadline_s)
         told = [getattr(feedback, name) for name in _MEASURED]
-        new = AtWork(
-            feedback.client,
-            work.now_s + took_s,
-            np.full(rows, context.round),
-            feedback.features,
-            feedback.status,
-            np.stack([np.full(rows, np.nan) if one is None else one for one in told], axis=1),
-            work.began,
-        )
-        every = {name: np.concatenate((getattr(work, name), getattr(new, name))) for name in _OF_EACH}
+        new = {
+            "client": feedback.client,
+            "due_s": work.now_s + took_s,
+            "round": np.full(rows, context.round),
+            "features": feedback.features,
+            "status": feedback.status,
+            "measured": np.stack([np.full(rows, np.nan) if one is None else one for one in told], axis=1),
+        }
+        every = {name: np.concatenate((getattr(work, name), values)) for name, values in new.items()}
         due_s = every["due_s"]
         first = np.arange(due_s.shape[0]) == (due_s.argmin() if due_s.shape[0] else -1)
         idle_s = getattr(self._environment, "idle_step_s", 0.0)

@@ -11,7 +11,7 @@ from fedroster.aggregation.signatures import signatures_of
 from fedroster.core.errors import ConfigurationError, SelectionError, StateFileError
 from fedroster.core.problem import Feedback, Status
 from fedroster.core.protocols import Signature, poll_times
-from fedroster.core.state import pack
+from fedroster.core.state import load_arrays, pack, save_arrays
 from fedroster.core.streams import Streams
 from fedroster.estimation.utility import statistical_utility
 from fedroster.lab.data.load import load_digits
@@ -97,6 +97,11 @@ def test_checkpoint_of_another_run_is_refused(tmp_path, digits):
     for name, other in others.items():
         with pytest.raises(ConfigurationError, match=f"belongs to {name}"):
             load_training(path, **own | {name: other})
+    arrays, header = load_arrays(path, kind="training")
+    for elapsed_s in (None, "1", -1.0, math.nan):
+        save_arrays(tmp_path / "other.npz", arrays, header | {"elapsed_s": elapsed_s}, kind="training")
+        with pytest.raises(StateFileError, match="elapsed_s"):
+            load_training(tmp_path / "other.npz", **own)
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(StateFileError, match="damaged"):
         load_training(path, **own)

@@ -90,7 +90,8 @@ def plan(
     if every_client is None and rounds_under is None and table is not None and folder.is_dir():
         if len(policy or ()) > 1 or rounds is not None or set_ or out is not None:
             raise ConfigurationError(
-                "without a wish, rules are tried on a log as it is; expected one --policy at most, no --rounds, --set, --out"
+                "without a wish, rules are tried on a log as it is; expected one --policy at most, and no "
+                "--rounds, --set or --out"
             )
         _dry_run(read_history(Log(folder)), table, policy, as_json=as_json)
         return

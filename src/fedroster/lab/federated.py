@@ -17,7 +17,7 @@ from fedroster.aggregation.memory import UpdateMemory, UpdateTable
 from fedroster.aggregation.places import FreePlaces
 from fedroster.aggregation.server import ServerStep
 from fedroster.aggregation.signatures import signatures_of
-from fedroster.errors import ConfigurationError
+from fedroster.errors import ConfigurationError, StateFileError
 from fedroster.lab.training.protocol import Evaluation, MeasuringTrainer, Trainer, Updates
 from fedroster.parts import (
     Model,
@@ -170,13 +170,12 @@ class _Trainer:
         losses: bool,
         signature: Signature | None,
     ) -> None:
-        self._trainer, self.aggregation = trainer, aggregation
+        self._trainer = trainer
         self._streams = streams
+        self.aggregation = aggregation
         self._losses, self._wanted = losses, signature
         self._signature: FloatArray | None = None
-        self._loss_before: FloatArray = np.empty(0)
-        self._squared_loss: FloatArray = np.empty(0)
-        self._num_samples: FloatArray = np.empty(0)
+        self._measured: FloatArray = np.empty((3, 0))  # loss before, its square, samples
         self.parameters = parameters
         self.edges = edges
         self.evaluation: Evaluation | None = None
@@ -185,8 +184,7 @@ class _Trainer:
     def __call__(self, context: RoundContext, selection: Selection, outcome: Outcome) -> Feedback:
         feedback = outcome.reveal(context, selection)
         arrived = self._arrived(context, selection, outcome, feedback)
-        missing = np.full((3, arrived.shape[0]), np.nan)
-        self._loss_before, self._squared_loss, self._num_samples = missing
+        self._measured = np.full((3, arrived.shape[0]), np.nan)
         if self._wanted is not None:
             self._signature = np.full((arrived.shape[0], self._wanted.length), np.nan)
         self.refused = np.empty(0, np.int64)
@@ -197,8 +195,8 @@ class _Trainer:
         self._close(outcome)
         if self._losses:
             # Of a refused update, nothing is believed.
-            measured = np.where(good, (self._loss_before, self._squared_loss, self._num_samples), np.nan)
-            feedback = replace(feedback, loss=measured[0], squared_loss=measured[1], num_samples=measured[2])
+            loss, squared_loss, num_samples = np.where(good, self._measured, np.nan)
+            feedback = replace(feedback, loss=loss, squared_loss=squared_loss, num_samples=num_samples)
         if self._signature is not None:
             feedback = replace(feedback, signature=np.where(good[:, None], self._signature, np.nan))
         if good[arrived].all():
@@ -233,9 +231,10 @@ class _Trainer:
         """Keep what the clients of these rows measured, and the signatures of their updates of the model ``sent``."""
         if self._signature is not None and self._wanted is not None:
             self._signature[rows] = signatures_of(updates.parameters, sent, self._wanted, seed=self._streams.seed)
-        self._loss_before[rows], self._num_samples[rows] = updates.loss_before, updates.num_samples
+        self._measured[0, rows] = updates.loss_before
+        self._measured[2, rows] = updates.num_samples
         if updates.squared_loss is not None:
-            self._squared_loss[rows] = updates.squared_loss
+            self._measured[1, rows] = updates.squared_loss
 
     def _close(self, outcome: Outcome) -> None:
         """End the round."""
@@ -545,10 +544,13 @@ def load_training(
     rounds = restore_checkpoint(arrays, header, path, policy=policy, environment=environment, seed=seed)
     if header.get("task") != task:
         raise ConfigurationError(f"{os.fspath(path)!r} belongs to task {header.get('task')!r}; expected {task!r}")
+    elapsed_s = header.get("elapsed_s")
+    if not isinstance(elapsed_s, float) or not elapsed_s >= 0.0:
+        raise StateFileError(f"elapsed_s in {os.fspath(path)!r} is {elapsed_s!r}; expected a number >= 0")
     return TrainingCheckpoint(
         rounds=rounds,
         parameters=_part(arrays, "model."),
-        elapsed_s=header["elapsed_s"],
+        elapsed_s=elapsed_s,
         edges=_part(arrays, "edges.") or None,
         records=_part(arrays, "records."),
         aggregation=_part(arrays, "aggregation."),

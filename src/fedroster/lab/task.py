@@ -113,7 +113,7 @@ class Task:
         if self.coupling and times_s is None:
             raise ConfigurationError(f"coupling is {self.coupling} without times_s; expected the clients' usual times")
         times = None if times_s is None or not self.coupling else tuple(times_s.tolist())
-        return _dataset(self.local().dataset, folder), _partition(self, num_clients, seed, folder, times)
+        return _dataset(self.local().dataset, folder=folder), _partition(self, num_clients, seed, folder, times)
 
     def class_counts(self, *, num_clients: int, seed: int, folder: Path | None = None) -> IntArray:
         """How many samples of each class each client of a run holds, shape (clients, classes)."""
@@ -170,20 +170,16 @@ def usual_times(environment: AnyEnvironment, *, seed: int, rounds: int = 100) ->
     """Mean exchange time of each client over rounds in which no client is chosen, shape (clients,), seconds."""
     streams = Streams(seed)
     state = environment.init(rng=streams.at("environment-init"))
-    seen = [environment.observe(state, t, rng=streams.at("environment", t)) for t in range(1, rounds + 1)]
     total, count = np.zeros((2, environment.spec.num_clients))
-    for context, outcome in seen:
+    for number in range(1, rounds + 1):
+        context, outcome = environment.observe(state, number, rng=streams.at("environment", number))
         clients = context.clients_of(np.arange(context.num_links))
         np.add.at(total, clients, outcome.exchange_time_s)
         np.add.at(count, clients, 1.0)
-    mean_s: FloatArray = total / np.maximum(count, 1.0)
-    return mean_s
+    return total / np.maximum(count, 1.0)
 
 
-@lru_cache(maxsize=1)
-def _dataset(name: str, folder: Path | None) -> Dataset:
-    """Load once for all runs of a process."""
-    return load_dataset(name, folder=folder)
+_dataset = lru_cache(maxsize=1)(load_dataset)  # loaded once for all runs of a process
 
 
 @lru_cache(maxsize=2)
@@ -192,7 +188,7 @@ def _partition(
 ) -> IntArray:
     """Divide once for all policies that a process runs with a seed: 10,000 clients take a second."""
     local = task.local()
-    dataset = _dataset(local.dataset, folder)
+    dataset = _dataset(local.dataset, folder=folder)
     divide = partition_of(task.partition)
     partition = divide(
         dataset.train_y,

@@ -445,8 +445,7 @@ class PolicyContract:
         """Where no tie is broken, only what a client is and knows counts, never its number or row."""
         if not self.equivariant:
             return
-        spec, policy = self.spec(), self._policy
-        num_compared = 0
+        policy, num_compared = self._policy, 0
         for context, outcome, selection, state in self._seen(80):
             known = self._known(context, outcome)
             rngs = (Streams(seed).at("policy", context.round) for seed in range(10, 16))
@@ -454,28 +453,21 @@ class PolicyContract:
             if not all(np.array_equal(links, selection.links) for links in others):
                 continue  # a tie was broken
             num_compared += 1
+            order = Streams(6).at("contract", context.round).permutation(self.spec().num_clients)
+            renamed = relabelled(state, order)
             if context.client is not None:  # rows are links: they stay where they are under their clients' new numbers
-                order = Streams(6).at("contract", context.round).permutation(spec.num_clients)
-                renamed = replace(known, client=np.argsort(order)[context.client])
-                links = policy.select(
-                    relabelled(state, order), renamed, rng=Streams(0).at("policy", context.round)
-                ).links
+                rows = np.arange(context.num_links)
+                asked = [(renamed, replace(known, client=np.argsort(order)[context.client]))]
+            else:
+                rows = order
+                moved = replace(context, features=context.features[order], available=context.available[order])
+                moved = self._known(moved, select_rows(outcome, order))
+                asked = [(renamed, moved), (state, replace(moved, client=order))]
+            for question, what in asked:
+                links = rows[policy.select(question, what, rng=Streams(0).at("policy", context.round)).links]
                 require(
-                    np.array_equal(links, selection.links),
-                    f"round {context.round}: rows {links.tolist()} were chosen after renumbering; "
-                    f"expected {selection.links.tolist()}",
-                )
-                continue
-            order = Streams(6).at("contract", context.round).permutation(context.num_links)
-            moved = replace(context, features=context.features[order], available=context.available[order])
-            moved = self._known(moved, select_rows(outcome, order))
-            named = replace(moved, client=order)
-            rng = Streams(0).at("policy", context.round)
-            for question, what in ((relabelled(state, order), moved), (state, named)):
-                links = policy.select(question, what, rng=rng).links
-                require(
-                    np.array_equal(np.sort(order[links]), selection.links),
-                    f"round {context.round}: {np.sort(order[links]).tolist()} were chosen after renumbering; "
+                    np.array_equal(np.sort(links), selection.links),
+                    f"round {context.round}: rows {np.sort(links).tolist()} were chosen after renumbering; "
                     f"expected {selection.links.tolist()}",
                 )
         require(num_compared > 0, "every one of 80 rounds was decided by a tie; set equivariant = False")

@@ -69,8 +69,7 @@ class Leaves:
         spent_s = np.clip(at_s + time_s - begin_s, 0.0, span_s)
         # A client that leaves often left early: an exponential time, given that it was within the span.
         hazard = np.maximum(self._hazard[client], 1e-9 / span_s)
-        share: FloatArray = np.where(known, np.expm1(-hazard * spent_s) / np.expm1(-hazard * span_s), 0.0)
-        return share
+        return np.where(known, np.expm1(-hazard * spent_s) / np.expm1(-hazard * span_s), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +93,7 @@ class Answers:
     def lost(self, client: IntArray, leaves: FloatArray, mean_s: FloatArray) -> FloatArray:
         """Probability that nothing comes, shape (k,); ``leaves`` is pi, and exchanges take ``mean_s`` on average."""
         alone = np.exp(-self.rate[client] * (mean_s / self.usual_s) ** self.growth)
-        found: FloatArray = 1.0 - alone * (1.0 - self.leaving * leaves**self.sooner)
-        return found
+        return 1.0 - alone * (1.0 - self.leaving * leaves**self.sooner)
 
 
 def draw_answers(history: History, times: Times, leaves: Leaves, *, rng: Generator) -> Answers:

@@ -138,8 +138,8 @@ def _estimates(fit: Fit, name: str, policy: AnyPolicy) -> list[Estimate]:
         "min_participation_rate": _rate(history, worlds),
         "deadline_misses": _count(np.array([float(one.missed) for one in worlds]), int(history.missed.sum())),
     }
-    has = {"contexts": history.num_features > 0, "deadline": bool(np.isfinite(history.deadline_s).any())}
-    lacks = missing_signals(policy, losses=False, **has)
+    deadline = bool(np.isfinite(history.deadline_s).any())
+    lacks = missing_signals(policy, losses=False, contexts=history.num_features > 0, deadline=deadline)
     return [
         Estimate(name, "modelled", measure, *values[measure], history.num_rounds, None, lacks) for measure in MEASURES
     ]

@@ -83,8 +83,7 @@ class History:
     @property
     def timed(self) -> BoolArray:
         """Exchanges whose time was measured."""
-        measured: BoolArray = np.isfinite(self.time_s) & (self.time_s > 0.0)
-        return measured
+        return np.isfinite(self.time_s) & (self.time_s > 0.0)
 
     @property
     def missed(self) -> BoolArray:
@@ -107,8 +106,7 @@ class History:
     @property
     def lost(self) -> BoolArray:
         """Exchanges without an answer, shape (exchanges,)."""
-        lost: BoolArray = self.status >= Status.DROPPED
-        return lost
+        return self.status >= Status.DROPPED
 
     @property
     def played(self) -> list[PlayedRound]:

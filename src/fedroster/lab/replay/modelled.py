@@ -14,7 +14,6 @@ from fedroster.lab.replay.answers import Answers, Leaves, Waits, draw_answers, e
 from fedroster.lab.replay.history import History
 from fedroster.lab.replay.playing import Exchanges, PlayedRound, RoundEnd, RoundStart, play
 from fedroster.lab.replay.times import Times, draw_times
-from fedroster.parts import ClientId
 from fedroster.types import AnyPolicy, BoolArray, FloatArray, IntArray, Streams
 
 _MOST_UNKNOWN = 0.2  # share of a policy's cohorts of whose times the log knows nothing
@@ -61,9 +60,9 @@ class Fit:
         self.features, self.cold = self._contexts()
         self.at = np.full(history.available.shape, -1, np.int64)  # the exchange of each client and round
         self.at[history.round, history.client] = np.arange(history.round.shape[0])
-        timed = np.flatnonzero(history.timed)
-        self.timed_at = np.full(history.round.shape[0], -1, np.int64)
-        self.timed_at[timed] = np.arange(timed.shape[0])
+        timed = history.timed
+        self.timed_at = np.full(self.at.shape, -1, np.int64)  # the same among those that were timed
+        self.timed_at[history.round[timed], history.client[timed]] = np.arange(np.count_nonzero(timed))
         self.measured = np.bincount(history.client[timed], minlength=history.num_clients)
         again = np.log([self.logged_again(number) for number in range(draws)])
         self.wrong = float(again.mean() - np.log(max(float(history.lasted_s.mean()), 1e-12)))
@@ -91,16 +90,12 @@ class Fit:
         before = history.chosen[:-1][known[1:]]
         cold: dict[int, tuple[float, float]] = {}
         for column in range(history.num_features):
-            values = features[1:, :, column][known[1:]]
-            if not before.any() or before.all():
-                continue
-            warm, rest = values[before], values[~before]
-            if warm[0] != rest[0] and (warm == warm[0]).all() and (rest == rest[0]).all():
+            values = features[:, :, column]
+            warm, rest = values[1:][known[1:]][before], values[1:][known[1:]][~before]
+            if warm.size and rest.size and warm[0] != rest[0] and (warm == warm[0]).all() and (rest == rest[0]).all():
                 cold[column] = float(warm[0]), float(rest[0])
-        for column in range(history.num_features):
-            gaps = np.isnan(features[:, :, column])
-            if gaps.any():
-                features[:, :, column][gaps] = np.nan_to_num(np.nanmean(features[:, :, column]))
+            if (gaps := np.isnan(values)).any():
+                values[gaps] = np.nan_to_num(np.nanmean(values))
         return features, cold
 
     @property
@@ -165,15 +160,11 @@ class Drawn:
         """Begin before the first round of world ``number``."""
         self._fit, self._history, self._world = fit, fit.history, fit.worlds[number]
         self._rules = rules
+        self.ids = fit.history.ids
         self._rng = Streams(fit.seed).at("replay-world", number)
         self._scale = math.exp(-0.5 * fit.wrong)
         self._round, self._now_s = -1, float(fit.history.at_s[0])
         self._warm = np.zeros(fit.history.num_clients, np.bool_)
-
-    @property
-    def ids(self) -> tuple[ClientId, ...]:
-        """Ids of all clients."""
-        return self._history.ids
 
     def look(self) -> RoundStart | None:
         """Begin the next round; None after as many as the log has."""
@@ -199,12 +190,10 @@ class Drawn:
         leaves = self._fit.leaves.within(index, chosen, time_s)
         lost = lost_draw < world.answers.lost(chosen, leaves, mean_s)
         # What happened to these clients in this round is known: the same again, at the pace of the new context.
-        at = self._fit.at[index, chosen]
-        same = at >= 0
-        timed = self._fit.timed_at[at[same]]
-        known = timed >= 0
-        time_s[np.flatnonzero(same)[known]] = (mean_s[same] * world.times.ratio[np.maximum(timed, 0)])[known]
+        at, timed = self._fit.at[index, chosen], self._fit.timed_at[index, chosen]
+        same, known = at >= 0, timed >= 0
         lost[same] = history.lost[at[same]]
+        time_s[known] = mean_s[known] * world.times.ratio[timed[known]]
         if not np.isnan(world.waits.lost_s):
             time_s = np.where(lost, world.waits.lost_s, time_s)
         overhead_s = self._scale * world.waits.overhead(over)

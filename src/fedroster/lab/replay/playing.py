@@ -145,22 +145,19 @@ def play(
     cohort_size: int,
     options: Mapping[str, Any],
     seed: int,
-    ending: RoundEnd | None = None,
+    ending: RoundEnd,
 ) -> list[PlayedRound]:
     """Let a policy that knows nothing yet play all rounds of a world.
 
-    ``options`` are what a :class:`~fedroster.Selector` takes beside, except rules.  If no ending is given, a server
-    waits for all, or for the world's own deadline.
+    ``options`` are what a :class:`~fedroster.Selector` takes beside, except rules.
 
     Raises:
         ConfigurationError: If the policy needs what only a simulation has, or edge servers.
         InfeasibleError: If its promise cannot be kept for the first members.
     """
-    ending, now_s = RoundEnd() if ending is None else ending, [0.0]
+    now_s = [0.0]
     index_of = {client: index for index, client in enumerate(world.ids)}
     ids = np.array([*world.ids], object)
-    here = np.zeros(ids.shape[0], np.bool_)
-    rules = dict[str, Any]()
     selector: Selector | None = None
     rounds: list[PlayedRound] = []
     with warnings.catch_warnings():
@@ -177,14 +174,14 @@ def play(
                     clock=lambda: now_s[0],
                     **options,
                 )
-                here, rules = look.members, dict(look.rules)
-            elif look.rules != rules:
-                selector.rules, rules = Rules.from_table(look.rules), dict(look.rules)
+                here, rules = look.members, look.rules
+            if look.rules != rules:
+                selector.rules = Rules.from_table(look.rules)
             if (gone := here & ~look.members).any():
                 selector.leave(ids[gone])
             if (came := look.members & ~here).any():
                 selector.join(ids[came])
-            here = look.members
+            here, rules = look.members, look.rules
             features = None if look.features is None else look.features[here]
             chosen, begun = np.zeros(0, np.int64), True
             try:
@@ -194,24 +191,17 @@ def play(
                 begun = False
             exchanges = world.exchange(chosen)
             length_s, status = exchanges.end(ending)
-            _tell(selector, ids[chosen].tolist(), exchanges.time_s.tolist(), status.tolist(), length_s, ending)
+            ends = zip(ids[chosen].tolist(), exchanges.time_s.tolist(), status.tolist(), strict=True)
+            _tell(selector, [*ends], length_s, ending)
             rounds.append(PlayedRound(look.at_s, here, chosen, exchanges, length_s, status, begun))
             world.end(chosen, length_s)
     return rounds
 
 
-def _tell(
-    selector: Selector,
-    clients: list[ClientId],
-    time_s: list[float],
-    status: list[int],
-    length_s: float,
-    ending: RoundEnd,
-) -> None:
+def _tell(selector: Selector, ends: Sequence[tuple[ClientId, float, int]], length_s: float, ending: RoundEnd) -> None:
     """Tell a round's answers when it ends, and what is late by itself: the length says nothing about it."""
-    rows = list(zip(clients, time_s, status, strict=True))
-    times, late = ({one: time for one, time, how in rows if how == end} for end in (Status.COMPLETED, Status.LATE))
-    dropped = [one for one, _, how in rows if how >= Status.DROPPED]
+    times, late = ({one: time for one, time, how in ends if how == end} for end in (Status.COMPLETED, Status.LATE))
+    dropped = [one for one, _, how in ends if how >= Status.DROPPED]
     if ending.late == "dropped":
         dropped, late = [*dropped, *late], {}
     if times or dropped:

@@ -12,7 +12,7 @@ turn, each given the others (Gibbs sampling); the shape of the scatter is that o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
@@ -104,12 +104,10 @@ class _Sampler:
 
     def _sums_of(self, values: FloatArray) -> FloatArray:
         """The sum over each client's times, shape (clients,)."""
-        found: FloatArray = np.bincount(self.client, values, minlength=self.count.shape[0]).astype(np.float64)
-        return found
+        return np.bincount(self.client, values, minlength=self.count.shape[0]).astype(np.float64)
 
     def _means_of(self, values: FloatArray) -> FloatArray:
-        found: FloatArray = self._sums_of(values) / np.maximum(self.count, 1)
-        return found
+        return self._sums_of(values) / np.maximum(self.count, 1)
 
     def step(self) -> None:
         """Draw everything once."""
@@ -117,12 +115,12 @@ class _Sampler:
         self._draw_population()
         self._draw_scatter()
 
-    def _fitted(self, theta: FloatArray) -> FloatArray:
+    def fitted(self, theta: FloatArray) -> FloatArray:
+        """Means of the timed exchanges under these coefficients, shape (timed,), seconds."""
         return self._at_least(np.einsum("kd,kd->k", self.design, theta[self.client]))
 
     def _at_least(self, mean_s: FloatArray) -> FloatArray:
-        found: FloatArray = np.maximum(mean_s, _LEAST_MEAN * self.mean_s)
-        return found
+        return np.maximum(mean_s, _LEAST_MEAN * self.mean_s)
 
     def _draw_coefficients(self) -> None:
         """Each client's group, given its times with its coefficients integrated out; then its coefficients."""
@@ -159,7 +157,7 @@ class _Sampler:
         root = np.linalg.cholesky(precisions[self.group, row])
         normal = self.rng.standard_normal((clients, width, 1))
         self.theta = mean + np.linalg.solve(root.transpose(0, 2, 1), normal)[..., 0]
-        self.means = self._fitted(mean)
+        self.means = self.fitted(mean)
 
     def _draw_population(self) -> None:
         """Mean, variance and share of each group of clients, of those that were measured."""
@@ -190,7 +188,7 @@ class _Sampler:
 
     def _draw_scatter(self) -> None:
         """How far times scatter: all together, and each client's own share as far as data supports it."""
-        square = ((self.time_s - self._fitted(self.theta)) / self.means) ** 2
+        square = ((self.time_s - self.fitted(self.theta)) / self.means) ** 2
         total = float(square.mean())
         kurtosis = float((square**2).mean()) / max(total * total, 1e-300)
         # The log of a client's mean square has this variance by chance alone.
@@ -210,36 +208,25 @@ class _Sampler:
         chance = 1.0 + width * self.rng.standard_normal()
         self.sigma = float(np.sqrt(max(total * max(chance, 0.2), 1e-12)))
 
-    def result(self) -> Times:
-        """What is drawn now; the scatter's shape is filled in later."""
-        return Times(
-            coefficients=self.theta / self.scale,
-            ratios=np.ones(1),
-            spread=self.spread,
-            ratio=self.time_s / self._fitted(self.theta),
-            least_s=_LEAST_MEAN * self.mean_s,
-        )
-
 
 def draw_times(history: History, count: int, *, rng: Generator) -> list[Times]:
     """Draw from what is believed about times after a log with at least one measured time."""
     sampler = _Sampler(history, rng=rng)
-    drawn: list[Times] = []
-    widths: list[float] = []
+    drawn: list[tuple[FloatArray, FloatArray, FloatArray, float]] = []
     for _ in range(count):
         for _ in range(_THIN):
             sampler.step()
-        drawn.append(sampler.result())
-        widths.append(sampler.sigma)
-    client = history.client[history.timed]
+        ratio = sampler.time_s / sampler.fitted(sampler.theta)
+        drawn.append((sampler.theta / sampler.scale, sampler.spread, ratio, sampler.sigma))
     # Shape: residuals about the mean of all draws, which the doubt about a single client blurs least; how often each
     # counts is drawn (the bootstrap).  Width: that of each draw.
-    shape = 1.0 / np.mean([1.0 / times.ratio for times in drawn], axis=0)
+    shape = 1.0 / np.mean([1.0 / ratio for _, _, ratio, _ in drawn], axis=0)
     found = []
-    for times, width in zip(drawn, widths, strict=True):
-        common = 1.0 + (shape - 1.0) / times.spread[client]
+    for theta, spread, ratio, width in drawn:
+        common = 1.0 + (shape - 1.0) / spread[sampler.client]
         wide = min(width / max(float(common.std()), 1e-12), 1.5)
         common = np.maximum(1.0 + wide * (common - float(common.mean())), 0.0)
         picked = np.sort(common[rng.integers(common.shape[0], size=common.shape[0])])
-        found.append(replace(times, ratios=picked / max(float(picked.mean()), 1e-300)))
+        ratios = picked / max(float(picked.mean()), 1e-300)
+        found.append(Times(theta, ratios, spread, ratio, _LEAST_MEAN * sampler.mean_s))
     return found

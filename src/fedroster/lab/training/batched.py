@@ -14,18 +14,13 @@ from copy import deepcopy
 from threading import RLock, local
 from typing import Any, TypeAlias
 
+import torch
 from numpy.random import Generator
-
-from fedroster.errors import ConfigurationError, MissingDependencyError
-
-try:
-    import torch
-except ImportError as error:
-    raise MissingDependencyError.of("torch", "train") from error
 from torch import Tensor, nn
 from torch.func import functional_call, functionalize, vjp, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from fedroster.errors import ConfigurationError
 from fedroster.lab.training.graph import pool_before_relu, sparse_pooled_backward
 from fedroster.lab.training.models import ModelFactory
 
@@ -53,13 +48,12 @@ def _refusal(module: nn.Module) -> str | None:
     for name, part in module.named_modules():
         if isinstance(part, nn.modules.dropout._DropoutNd) and float(part.p) > 0.0:
             return f"layer {name!r} draws at random ({part}); expected a deterministic model"
-    for name, buffer in module.named_buffers():
-        if buffer is not None:
-            return f"buffer {name!r} is not a parameter; expected none (GroupNorm in place of BatchNorm)"
+    for name, _ in module.named_buffers():
+        return f"buffer {name!r} is not a parameter; expected none (GroupNorm in place of BatchNorm)"
     for name, parameter in module.named_parameters():
         if parameter.dtype != torch.float32 or not parameter.requires_grad:
             return f"parameter {name!r} is frozen or {parameter.dtype}; expected float32 that is trained"
-    if not any(True for _ in module.parameters()):
+    if not list(module.parameters()):
         return "there are no parameters; expected some"
     return None
 

@@ -46,18 +46,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """What a trainer's clients train on, and how.
-
-    Attributes:
-        train_x: Images to train on, shape (n, channels, height, width).
-        train_y: Their classes, shape (n,).
-        test_x: Images to test on, shape (n', channels, height, width).
-        test_y: Their classes, shape (n',).
-        num_samples: Samples of a client.
-        batch_size: Samples in a step.
-        learning_rate: eta.
-        proximal: mu of FedProx, >= 0.
-    """
+    """What clients train, each on ``num_samples`` samples; the rest as CohortTrainer takes it."""
 
     train_x: NDArray[Any]
     train_y: IntArray

@@ -46,5 +46,4 @@ class SoftmaxRegression:
             [math.sqrt(3.0) * (math.sqrt(1.0 / 3.0) / math.sqrt(self.pixels)), 1.0 / math.sqrt(self.pixels)]
         )
         bound = np.repeat(bounds.astype(np.float32), [self.pixels * self.classes, self.classes])
-        row: FloatArray = (drawn * 2.0**-24 * (2.0 * bound).astype(np.float64) - bound).astype(np.float32)
-        return row
+        return (drawn * 2.0**-24 * (2.0 * bound).astype(np.float64) - bound).astype(np.float32)

@@ -13,12 +13,12 @@ from types import ModuleType
 
 
 @contextmanager
-def torch_threads(count: int | None) -> Iterator[None]:
-    """Let torch use ``count`` threads inside; None leaves it alone.  A process-wide setting, restored at the end."""
+def torch_threads(count: int) -> Iterator[None]:
+    """Let torch use so many threads inside.  A process-wide setting, restored at the end."""
     import torch
 
     before = torch.get_num_threads()
-    if count is None or count == before:
+    if count == before:
         yield
         return
     torch.set_num_threads(count)

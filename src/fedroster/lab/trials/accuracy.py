@@ -19,8 +19,7 @@ Panels = Mapping[str, Mapping[str, Sequence[Run]]]
 def step_function(times: FloatArray, values: FloatArray, grid: FloatArray) -> FloatArray:
     """Values at the points of a grid: what was measured last; NaN before the first measurement."""
     last = np.searchsorted(times, grid, side="right") - 1
-    found: FloatArray = np.where(last < 0, np.nan, values[np.maximum(last, 0)])
-    return found
+    return np.where(last < 0, np.nan, values[np.maximum(last, 0)])
 
 
 def curve_per_round(runs: Sequence[Run]) -> Curve:

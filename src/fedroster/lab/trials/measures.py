@@ -162,8 +162,7 @@ class Run:
     @property
     def tested(self) -> IntArray:
         """Rounds after which the model was tested, ascending, shape (tests,)."""
-        rounds: IntArray = np.flatnonzero(np.isfinite(self.accuracy)) + 1
-        return rounds
+        return np.flatnonzero(np.isfinite(self.accuracy)) + 1
 
     def final_accuracy(self, last: int = LAST_TESTS) -> float:
         """Mean accuracy over the last tests: single rounds are noisy."""

@@ -38,7 +38,7 @@ class Conditions:
     """Under which circumstances a trial runs; its result does not depend on them.
 
     Attributes:
-        checkpoint: File for a half-finished run, which goes on from it; None to keep none.
+        checkpoint: File for a half-finished run with training, which goes on from it; None to keep none.
         stop_at: Time (:func:`time.time`) after which a trial without training does not begin, and one that keeps a
             checkpoint stops after its next round.
         played: Called with the number of rounds that were played since the last call.
@@ -100,12 +100,7 @@ class Trial:
         make_policy(self.policy).check(make_scenario(self.scenario, self.settings).spec)
 
     def run(self, conditions: Conditions = ALONE) -> Run | None:
-        """Play the rounds; with training from the checkpoint if there is one, and None if the time is up first.
-
-        Args:
-            conditions: Device, data, checkpoint and time.  Without training a run is short: it keeps no checkpoint,
-                and where the time is up already it does not begin.
-        """
+        """Play the rounds; with training from the checkpoint if there is one, and None if the time is up first."""
         try:
             return self._run(conditions)
         except Exception as error:  # of many runs, which
