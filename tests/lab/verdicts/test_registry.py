@@ -23,13 +23,15 @@ def test_every_claim_is_registered_as_it_is_tested(paper):
 
 
 def small(folder, *, pages=False, **changes):
-    order = Order("rbcs-f", [0, 1], ["4"], 20)
+    order = Order("rbcs-f", [0, 1], ["4"])
     return reproduce(dataclasses.replace(order, **changes), folder, command="", workers=1, pages=pages)
 
 
 @pytest.fixture
 def entered(monkeypatch):
-    """An entry for what :func:`small` makes."""
+    """An entry for what :func:`small` makes, in 20 rounds where the paper has 500."""
+    paper = dataclasses.replace(find_paper("rbcs-f"), rounds=20)
+    monkeypatch.setattr("fedroster.lab.verdicts.reproduce.find_paper", lambda name: paper)
 
     def enter(made, **changes):
         claims = {verdict.claim.name: registry.tested(verdict.claim) for verdict in made}
@@ -66,6 +68,17 @@ def test_what_differs_from_the_registry_is_said(tmp_path, entered, change, fault
     assert read_json(tmp_path / "second" / "settings.json")["registered"].startswith(f"no: {fault}")
 
 
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [({"rounds": 10}, "rounds were changed"), ({"scale": "smoke", "figures": ["5-effect"]}, "the size is smoke")],
+)
+def test_other_rounds_or_another_size_are_not_registered(tmp_path, entered, change, fault):
+    made = small(tmp_path / "first", **change)
+    entered(made, seeds={"simulation": [0, 1], "training": [0, 1]})
+    small(tmp_path / "second", **change)
+    assert read_json(tmp_path / "second" / "settings.json")["registered"] == f"no: {fault}"
+
+
 def test_the_family_is_that_of_the_paper_and_not_of_the_page(tmp_path, entered):
     alone = small(tmp_path, seeds=list(range(8)))
     entered(alone, claims={str(i): {"parts": [""]} for i in range(1000)})
@@ -83,10 +96,8 @@ def test_each_of_two_looks_has_half_the_level(tmp_path, entered):
     assert [verdict.levels for verdict in two] == [tuple(level / 2 for level in verdict.levels) for verdict in one]
 
 
-def test_other_papers_have_no_registry(monkeypatch, tmp_path):
+def test_other_papers_have_no_registry():
     assert registered("another-package") is None
-    monkeypatch.setattr(registry, "FILE", tmp_path / "none.json")
-    assert registered("rbcs-f") is None
 
 
 def test_entering_a_paper_again_keeps_seeds_and_day(monkeypatch, tmp_path):

@@ -75,7 +75,7 @@ class Registered:
 
 def registered(paper: str) -> Registered | None:
     """The entry of a paper; None where there is none, as for papers of other packages."""
-    entry = json.loads(FILE.read_text()).get(paper) if FILE.exists() else None
+    entry = json.loads(FILE.read_text()).get(paper)
     return None if entry is None else Registered(**entry)
 
 
@@ -124,7 +124,7 @@ def main(names: Sequence[str]) -> None:
 
     To add claims: enter again; the digest of before is kept where none of its claims is different now.
     """
-    known = json.loads(FILE.read_text()) if FILE.exists() else {}
+    known = json.loads(FILE.read_text())
     for name in names:
         entry = {"since": "", "looks": 1, "seeds": {}, "claims": {}, "before": []} | known.get(name, {})
         old, claims = Registered(**entry), planned(find_paper(name))

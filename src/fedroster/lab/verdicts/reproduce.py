@@ -18,7 +18,7 @@ from fedroster.lab.trials.store import machine, read_json, write_json, write_tab
 from fedroster.lab.trials.trial import ALONE, Conditions, Trial
 from fedroster.lab.verdicts.claims_page import claims_sections, headline, numbers_of, numbers_table
 from fedroster.lab.verdicts.paper import FigureRecipe, Need, Numbers, Paper, Scale, find_paper
-from fedroster.lab.verdicts.registry import Registered, registered
+from fedroster.lab.verdicts.registry import SIZE, Registered, registered
 from fedroster.lab.verdicts.verdicts import Claim, Verdict, judge
 from fedroster.parts import check_integer, refuse_links
 
@@ -115,7 +115,7 @@ def reproduce(
         figures[name], numbers[name] = recipe.draw(runs), recipe.numbers(runs)
     verdicts = judge(claims, level=entry.level, family=entry.family) if entry else judge(claims)
     done = [each for runs in finished.values() for each in runs]
-    kept = _registry(order, entry, recipes, finished, verdicts)
+    kept = _registry(order, paper, entry, recipes, finished, verdicts)
     settings = _settings(order, done, conditions) | machine() | {"code": provenance(done), **kept}
     write_table(_claims_table(verdicts), folder / "claims.csv")
     write_json(folder / "settings.json", {"command": command, **settings})
@@ -125,7 +125,8 @@ def reproduce(
         if width is not None:
             narrow(figure, width).save(folder / f"figure-{name}.pdf")
     if pages:
-        notes = [_REGISTRY_NOTE.format(**kept), BAND_NOTE, *filter(None, [paper.citation])]
+        registry = "Registered before the runs: {registered}. (Registry {registry}.)".format(**kept)
+        notes = [registry, BAND_NOTE, *filter(None, [paper.citation])]
         sections = claims_sections(verdicts)
         for name, recipe in recipes.items():
             shown = [picture(figures[name], recipe.title, folder, f"figure-{name}")]
@@ -136,11 +137,9 @@ def reproduce(
     return verdicts
 
 
-_REGISTRY_NOTE = "Registered before the runs: {registered}. (Registry {registry}.)"
-
-
 def _registry(
     order: Order,
+    paper: Paper,
     entry: Registered | None,
     recipes: Mapping[str, FigureRecipe],
     finished: Mapping[Need, Sequence[Done]],
@@ -155,9 +154,13 @@ def _registry(
         runs = [done for need in recipe.needs.values() for done in finished[need]]
         seeds[kind] = list(dict.fromkeys(done.trial.seed for done in runs))
         carried += [done.registry for done in runs]
-    faults = entry.faults([one.claim for one in verdicts], seeds, carried)
-    if order.settings or order.policies:
-        faults.insert(0, "parameters were changed")
+    changed = {
+        "parameters were changed": order.settings or order.policies,
+        "rounds were changed": any(order.rounds not in (None, need.rounds or paper.rounds) for need in finished),
+        f"the size is {order.scale}": order.scale != SIZE and any(recipe.trains for recipe in recipes.values()),
+    }
+    faults = [fault for fault, is_so in changed.items() if is_so]
+    faults += entry.faults([one.claim for one in verdicts], seeds, carried)
     told = f"no: {'; '.join(faults[:3])}{f'; and {len(faults) - 3} more' * (len(faults) > 3)}"
     looks = f"{entry.looks} look{'s' * (entry.looks > 1)}"
     about = f"yes, on {entry.since}: claims, margins, {entry.family} tested claims as one family, seeds, {looks}"
@@ -178,8 +181,8 @@ def _wanted(order: Order) -> tuple[Paper, Scale | None, dict[str, FigureRecipe]]
                 raise ConfigurationError(f"figure {name} needs training; expected a scale: smoke, cpu or full")
             raise UnknownNameError.of(f"figure of {order.paper}", name, known)
     for what, seeds in {"seeds": order.seeds, "training seeds": order.training_seeds}.items():
-        if seeds is not None and len(set(seeds)) < 2:
-            raise ConfigurationError(f"{what} are {list(seeds)}; expected at least two different ones, for intervals")
+        if seeds is not None and not 2 <= len(set(seeds)) == len(seeds):
+            raise ConfigurationError(f"{what} are {list(seeds)}; expected at least two different ones, each once")
     if order.rounds is not None:
         check_integer("rounds", order.rounds, least=10)
     wanted = order.figures or [name for name, recipe in known.items() if not recipe.on_request]

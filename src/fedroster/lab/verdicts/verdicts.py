@@ -167,7 +167,7 @@ def claims_of(
     about: str = "",
     elsewhere: Mapping[str, str] | None = None,
     ours: bool | Collection[str] = False,
-    changed: str | Mapping[str, str] = "",
+    changed: str = "",
 ) -> list[Claim]:
     """Claims with one source.
 
@@ -178,7 +178,7 @@ def claims_of(
         about: How every statement begins.
         elsewhere: Sources of those that have another one, by name without the prefix.
         ours: Whether they are our own, or the names of those that are.
-        changed: What is not as in the paper's own set-up, for all, or by name without the prefix.
+        changed: What is not as in the paper's own set-up.
 
     Raises:
         ConfigurationError: If a claim has no part, or both comparisons and promises.
@@ -196,9 +196,8 @@ def claims_of(
             )
         said = (elsewhere or {}).get(name, source)
         is_ours = ours if isinstance(ours, bool) else name in ours
-        other = changed if isinstance(changed, str) else changed.get(name, "")
         kept = compared or promised
-        claims.append(Claim(prefix + name, said, about + statement, measure, kept, is_ours, other))
+        claims.append(Claim(prefix + name, said, about + statement, measure, kept, is_ours, changed))
     return claims
 
 
@@ -279,13 +278,11 @@ def judge(claims: Sequence[Claim], *, level: float = LEVEL, family: int = 0) -> 
     A wrong verdict, even one, has the probability ``level``.  If more claims than these are tested in all, ``family``
     of them, the others count as not yet decided.
     """
-    parts = {index: [one for one in claim.parts if isinstance(one, Part)] for index, claim in enumerate(claims)}
-    compared = [index for index, own in parts.items() if own]
-    tested = corrected([chain for index in compared for chain in _chains(parts[index])], level, 2 * family)
-    sides = {index: (tested[2 * place], tested[2 * place + 1]) for place, index in enumerate(compared)}
+    parts = [[one for one in claim.parts if isinstance(one, Part)] for claim in claims]
+    tested = iter(corrected([chain for own in parts if own for chain in _chains(own)], level, 2 * family))
     return [
-        _compared(claim, *sides[index], level) if index in sides else _promised(claim)
-        for index, claim in enumerate(claims)
+        _compared(claim, own, next(tested), next(tested), level) if own else _promised(claim)
+        for claim, own in zip(claims, parts, strict=True)
     ]
 
 
@@ -343,8 +340,7 @@ def _by_panels(parts: Sequence[Part], p_values: Sequence[float]) -> float:
     return max(min(1.0, len(own) * min(own)) for own in panels.values())
 
 
-def _compared(claim: Claim, up: Chain, down: Chain, level: float) -> Verdict:
-    parts = [one for one in claim.parts if isinstance(one, Part)]
+def _compared(claim: Claim, parts: Sequence[Part], up: Chain, down: Chain, level: float) -> Verdict:
     panels = Counter(one.panel for one in parts)
     levels = [(level / up.times, level / down.times / panels[one.panel]) for one in parts]
     against = _p(parts, "advantage", -1.0)
