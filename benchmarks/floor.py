@@ -15,10 +15,11 @@ from benchmarks.rows import table_of_seeds
 from fedroster.core.arrays import FloatArray
 from fedroster.core.problem import RoundContext, Selection
 from fedroster.estimation import random_coefficients
-from fedroster.lab.papers.floor.worlds import TABLE_1, WORLDS, least_chosen, mean_time
+from fedroster.lab.papers.floor.worlds import TABLE_1, WORLDS
 from fedroster.lab.statistics import mean_interval
 from fedroster.lab.trials.run import gather
 from fedroster.lab.trials.trial import Trial
+from fedroster.lab.verdicts.courses import least_chosen, mean_time
 from fedroster.policies.floor import Floor, FloorState
 
 

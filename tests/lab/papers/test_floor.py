@@ -8,8 +8,9 @@ import pytest
 from fedroster.lab.pages.charts import data_of
 from fedroster.lab.papers.floor import PAPER, volatile
 from fedroster.lab.papers.floor.tuned import _TUNED_PENALTIES, TUNED_RATES, _as_fair, _as_punctual, _lack
-from fedroster.lab.papers.floor.worlds import least_chosen, rival_of
+from fedroster.lab.papers.floor.worlds import rival_of
 from fedroster.lab.trials.run import gather
+from fedroster.lab.verdicts.courses import least_chosen
 from fedroster.lab.verdicts.verdicts import judge
 from runs import planted_run
 

@@ -13,8 +13,8 @@ from fedroster.lab.pages.charts import Figure
 from fedroster.lab.pages.looks import Look
 from fedroster.lab.task import Task
 from fedroster.lab.trials.accuracy import accuracy_figure, final_accuracies, times_to
-from fedroster.lab.trials.measures import Run, jain_index
-from fedroster.lab.verdicts.courses import of_each
+from fedroster.lab.trials.measures import Run
+from fedroster.lab.verdicts.courses import evenness, mean_time, of_each
 from fedroster.lab.verdicts.paper import FigureRecipe, Need, Numbers, Runs, Scale
 from fedroster.lab.verdicts.verdicts import Asked, Claim, claims_of
 
@@ -94,15 +94,12 @@ def numbers_in_panels(runs: Runs) -> Numbers:
     return {
         "final accuracy, %": {label: 100.0 * final_accuracies(own) for label, own in runs.items()},
         "simulated time to 90 % of uniform's, s": reached,
-        **of_each(
-            {
-                "mean round, s": lambda run: float(run.round_time_s.mean()),
-                "updates lost, %": lambda run: 100.0 * float(run.missed.sum() / max(run.cohort_size.sum(), 1)),
-                "Jain's index": lambda run: jain_index(run.chosen),
-            },
-            runs,
-        ),
+        **of_each({"mean round, s": mean_time, "updates lost, %": _lost, "Jain's index": evenness}, runs),
     }
+
+
+def _lost(run: Run) -> float:
+    return 100.0 * float(run.missed.sum() / max(run.cohort_size.sum(), 1))
 
 
 Pair = tuple[Experiment, Experiment]

@@ -9,7 +9,7 @@ import numpy as np
 from fedroster.lab.pages.charts import Axes, Curve, Figure, lines
 from fedroster.lab.pages.looks import looks_of
 from fedroster.lab.statistics import band
-from fedroster.lab.trials.measures import Run
+from fedroster.lab.trials.measures import Run, jain_index
 from fedroster.lab.verdicts.paper import Numbers, Runs
 from fedroster.lab.verdicts.verdicts import Promise, promise
 from fedroster.types import FloatArray
@@ -18,6 +18,31 @@ from fedroster.types import FloatArray
 def each(runs: Runs, label: str, measure: Callable[[Run], float]) -> FloatArray:
     """A measure of each seed's run, shape (seeds,)."""
     return np.array([measure(run) for run in runs[label]])
+
+
+def mean_time(run: Run) -> float:
+    """Mean time of a round, seconds."""
+    return float(run.round_time_s.mean())
+
+
+def mean_updates(run: Run) -> float:
+    """Updates in time in a round, mean."""
+    return float(run.participants.mean())
+
+
+def least_chosen(run: Run) -> float:
+    """Participations of the least served client."""
+    return float(run.chosen.min())
+
+
+def evenness(run: Run) -> float:
+    """Jain's index of how often clients were chosen."""
+    return jain_index(run.chosen)
+
+
+def never_chosen(run: Run) -> float:
+    """How many clients were never chosen."""
+    return float(np.count_nonzero(run.chosen == 0))
 
 
 def of_each(measures: Mapping[str, Callable[[Run], float]], runs: Runs) -> Numbers:

@@ -15,8 +15,7 @@ from fedroster.lab.papers.cocs.figures import BUDGETS, COCS_GREEDY, DEADLINES_S,
 from fedroster.lab.papers.sizes import HIERARCHICAL, MNIST_STEPS, Experiment, scales
 from fedroster.lab.statistics import interval_of, mean_interval
 from fedroster.lab.trials.accuracy import final_accuracies, rounds_to
-from fedroster.lab.trials.measures import jain_index
-from fedroster.lab.verdicts.courses import each, of_each
+from fedroster.lab.verdicts.courses import each, evenness, mean_updates, never_chosen, of_each
 from fedroster.lab.verdicts.paper import FigureRecipe, Need, Numbers, Runs
 from fedroster.lab.verdicts.verdicts import POINT, Claim, Part, Question, accuracy_gap, threshold, time_gap
 
@@ -97,11 +96,12 @@ def _needs(experiment: Experiment) -> dict[str, Need]:
     }
 
 
-def _figure_accuracy(experiment: Experiment, figure: str, name: str = "") -> FigureRecipe:
+def _figure_accuracy(experiment: Experiment, name: str) -> FigureRecipe:
+    figure = f"Fig. {name.removesuffix('-steps')}"
     draw = partial(experiment.figure, looks=_LOOKS, title="Training under five policies, and two of ours")
-    claims = partial(_claims_on_accuracy, experiment, figure, name or figure)
-    title = f"Fig. {figure}: training on {experiment.name}"
-    return FigureRecipe(title, _needs(experiment), draw, claims, _numbers_on_accuracy, _NOTES.get(name or figure, ()))
+    claims = partial(_claims_on_accuracy, experiment, figure, name)
+    title = f"{figure}: training on {experiment.name}"
+    return FigureRecipe(title, _needs(experiment), draw, claims, _numbers_on_accuracy, _NOTES.get(name, ()))
 
 
 def _claims_on_accuracy(experiment: Experiment, figure: str, name: str, runs: Runs) -> list[Claim]:
@@ -153,17 +153,17 @@ def _claims_on_accuracy(experiment: Experiment, figure: str, name: str, runs: Ru
         ),
     }
     table = dict.fromkeys(("cocs-faster", "cocs-more-accurate"), "Table II")
-    return experiment.claims(name, f"Fig. {figure}", asked, elsewhere=table, ours=["cocs-beats-pairs"])
+    return experiment.claims(name, figure, asked, elsewhere=table, ours=["cocs-beats-pairs"])
 
 
 # The utility counts updates and not whose they are: with two labels each, those of the same few clients teach less.
 _numbers_on_accuracy = partial(
     of_each,
     {
-        "updates in time in an edge round": lambda run: float(run.participants.mean()),
+        "updates in time in an edge round": mean_updates,
         "exploring rounds, %": lambda run: 100.0 * float(run.exploring.mean()),
-        "Jain's index": lambda run: jain_index(run.chosen),
-        "clients never chosen": lambda run: float(np.count_nonzero(run.chosen == 0)),
+        "Jain's index": evenness,
+        "clients never chosen": never_chosen,
     },
 )
 
@@ -253,7 +253,7 @@ def _figures(size: str) -> Mapping[str, FigureRecipe]:
     figures = {
         "2-mnist": _figure_2(mnist, *_CLIENTS[size][0]),
         "4a": _figure_accuracy(mnist, "4a"),
-        "4a-steps": _figure_accuracy(steps, "4a", "4a-steps"),
+        "4a-steps": _figure_accuracy(steps, "4a-steps"),
         "4c": _sweep(mnist, "4c", "budget", BUDGETS, "budget", ""),
         "4e": _sweep(mnist, "4e", "deadline_s", DEADLINES_S, "deadline", " s"),
         "table-2-mnist": _table_2(mnist),

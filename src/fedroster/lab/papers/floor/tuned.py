@@ -8,9 +8,9 @@ import numpy as np
 
 from fedroster.lab.pages.charts import Axes, Curve, Figure, lines
 from fedroster.lab.pages.looks import looks_of
-from fedroster.lab.papers.floor.worlds import BETA, TABLE_1, WANTED, least_chosen, mean_time
+from fedroster.lab.papers.floor.worlds import BETA, TABLE_1, WANTED
 from fedroster.lab.statistics import band
-from fedroster.lab.verdicts.courses import each, of_each
+from fedroster.lab.verdicts.courses import each, least_chosen, mean_time, of_each
 from fedroster.lab.verdicts.paper import FigureRecipe, Need, Numbers, Runs
 from fedroster.lab.verdicts.verdicts import Claim, Question, claims_of, time_gap
 from fedroster.types import FloatArray
@@ -99,16 +99,12 @@ def _claims(runs: Runs) -> list[Claim]:
 
 def _numbers(runs: Runs) -> Numbers:
     """Of FLOOR and of both rivals; what is as fair lies between two V of the grid."""
-    _, penalty, time_s = _as_fair(runs)
-    shown = {label: runs[label] for label in dict.fromkeys(("FLOOR", _as_punctual(runs), _as_fair(runs)[0]))}
+    fair, penalty, time_s = _as_fair(runs)
+    shown = {label: runs[label] for label in ("FLOOR", _as_punctual(runs), fair)}
     found = of_each({"mean round, s": mean_time, "participations of the least served client": least_chosen}, shown)
     lacks = {label: _lack(runs, label).max(axis=1) for label in shown}
-    fair = {f"RBCS-F as fair, V = {penalty:.2g}": time_s}
-    return {
-        "mean round, s": {**found["mean round, s"], **fair},
-        **{name: column for name, column in found.items() if name != "mean round, s"},
-        f"most that a client lacks of floor({BETA:g} t)": lacks,
-    }
+    between = {"mean round, s": {**found["mean round, s"], f"RBCS-F as fair, V = {penalty:.2g}": time_s}}
+    return {**found, **between, f"most that a client lacks of floor({BETA:g} t)": lacks}
 
 
 TUNED = FigureRecipe(

@@ -11,7 +11,7 @@ from fedroster.lab.pages.charts import Figure
 from fedroster.lab.pages.pareto import pareto_figure
 from fedroster.lab.statistics import mean_interval
 from fedroster.lab.trials.measures import Run
-from fedroster.lab.verdicts.courses import each, lacks_at_most, of_each
+from fedroster.lab.verdicts.courses import each, lacks_at_most, least_chosen, mean_time, of_each
 from fedroster.lab.verdicts.paper import FigureRecipe, Need, Runs
 from fedroster.lab.verdicts.verdicts import Claim, Question, claims_of, time_gap
 
@@ -45,16 +45,6 @@ WORLDS: Mapping[str, tuple[str, tuple[tuple[str, str], ...]]] = {
     "seldom": ("clients that are there every other round", (("availability", "0.5"),)),
 }
 """Title and changed settings of each variant of the network of Huang et al. 2021."""
-
-
-def mean_time(run: Run) -> float:
-    """Mean time of a round, seconds."""
-    return float(run.round_time_s.mean())
-
-
-def least_chosen(run: Run) -> float:
-    """Participations of the least served client."""
-    return float(run.chosen.min())
 
 
 def least_available(run: Run) -> float:

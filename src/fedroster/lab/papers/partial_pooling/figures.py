@@ -10,7 +10,7 @@ import numpy as np
 from fedroster.lab.pages.charts import Figure, intervals
 from fedroster.lab.statistics import mean_interval
 from fedroster.lab.trials.measures import Run
-from fedroster.lab.verdicts.courses import courses_figure, each, lacks_at_most, of_each
+from fedroster.lab.verdicts.courses import courses_figure, each, lacks_at_most, never_chosen, of_each
 from fedroster.lab.verdicts.paper import FigureRecipe, Need, Numbers, Runs
 from fedroster.lab.verdicts.verdicts import Claim, Part, Question, claims_of, gain
 from fedroster.networks.hidden_causes import CAUSES
@@ -99,7 +99,7 @@ def _numbers(runs: Runs) -> Numbers:
     spans = {"of Oracle-p's utility, %": None, f"within the first {early} rounds, %": early}
     return {
         **{what: {label: 100.0 * _share(runs, label, rounds=span) for label in runs} for what, span in spans.items()},
-        **of_each({"clients never chosen": lambda run: float(np.count_nonzero(run.chosen == 0))}, runs),
+        **of_each({"clients never chosen": never_chosen}, runs),
     }
 
 

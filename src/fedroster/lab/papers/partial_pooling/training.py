@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-import numpy as np
-
 from fedroster.lab.pages.looks import looks_of
 from fedroster.lab.papers.partial_pooling.figures import FAIR, OURS
 from fedroster.lab.papers.sizes import HIERARCHICAL, Experiment, scales
 from fedroster.lab.trials.accuracy import final_accuracies, rounds_to, times_to
-from fedroster.lab.verdicts.courses import of_each
+from fedroster.lab.verdicts.courses import mean_updates, never_chosen, of_each
 from fedroster.lab.verdicts.paper import FigureRecipe, Numbers, Runs
 from fedroster.lab.verdicts.verdicts import Claim, Question, accuracy_gap
 
@@ -51,13 +49,7 @@ def _numbers(experiment: Experiment, runs: Runs) -> Numbers:
         "final accuracy, %": {label: 100.0 * final_accuracies(group) for label, group in runs.items()},
         f"rounds to {target:.0%}": {label: rounds_to(group, target) for label, group in runs.items()},
         f"simulated time to {target:.0%}, s": {label: times_to(group, target) for label, group in runs.items()},
-        **of_each(
-            {
-                "updates in time in an edge round": lambda run: float(run.participants.mean()),
-                "clients never chosen": lambda run: float(np.count_nonzero(run.chosen == 0)),
-            },
-            runs,
-        ),
+        **of_each({"updates in time in an edge round": mean_updates, "clients never chosen": never_chosen}, runs),
     }
 
 

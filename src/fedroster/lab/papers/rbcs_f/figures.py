@@ -14,8 +14,8 @@ from fedroster.bounds import rbcs_f_regret, rbcs_f_regret_as_printed
 from fedroster.lab.pages.charts import WIDTH, Axes, Curve, Figure, finished, intervals, lines, table, tips
 from fedroster.lab.pages.looks import Look, look
 from fedroster.lab.statistics import band, mean_interval
-from fedroster.lab.trials.measures import Run, jain_index
-from fedroster.lab.verdicts.courses import courses_figure, each, of_each
+from fedroster.lab.trials.measures import Run
+from fedroster.lab.verdicts.courses import courses_figure, each, evenness, least_chosen, mean_time, of_each
 from fedroster.lab.verdicts.paper import FigureRecipe, Need, Runs
 from fedroster.lab.verdicts.verdicts import Claim, Question, claims_of, promise, time_gap, within
 from fedroster.networks.flat import FlatNetwork
@@ -146,7 +146,7 @@ _ALPHA_POLICIES = (*(f"rbcs-f:V=20,alpha={alpha:g}" for alpha in ALPHAS), f"{_SC
 
 def _figure_alpha(runs: Runs) -> Figure:
     times = {
-        policy.partition("20,")[2] if "alpha=" in policy else "Lemma 1": mean_interval(each(runs, policy, _mean_time))
+        policy.partition("20,")[2] if "alpha=" in policy else "Lemma 1": mean_interval(each(runs, policy, mean_time))
         for policy in _ALPHA_POLICIES
     }
     return intervals({"mean round time of RBCS-F(20), s": times}, title="Sensitivity to the exploration factor")
@@ -166,14 +166,6 @@ def _late_slope(run: Run) -> float:
 def _settling_round(run: Run) -> float:
     """First round at which the mean queue length reaches nine tenths of its plateau."""
     return float(np.argmax(run.mean_backlog >= 0.9 * _plateau(run)) + 1)
-
-
-def _mean_time(run: Run) -> float:
-    return float(run.round_time_s.mean())
-
-
-def _jain(run: Run) -> float:
-    return jain_index(run.chosen)
 
 
 def _rising(runs: Runs, measure: Callable[[Run], float], sign: float = 1.0) -> list[FloatArray]:
@@ -218,7 +210,7 @@ def _claims_on_queues(runs: Runs) -> list[Claim]:
 
 
 def _claims_on_time(runs: Runs) -> list[Claim]:
-    time_s = {policy: each(runs, policy, _mean_time) for policy in (*RBCS_F, FEDCS, "random")}
+    time_s = {policy: each(runs, policy, mean_time) for policy in (*RBCS_F, FEDCS, "random")}
     cohort = each(runs, FEDCS, lambda run: float(run.cohort_size.mean()))
     asked: dict[str, Question] = {
         "faster-with-V": (
@@ -250,12 +242,12 @@ def _claims_on_time(runs: Runs) -> list[Claim]:
 
 
 def _claims_on_pulls(runs: Runs) -> list[Claim]:
-    jain = {policy: each(runs, policy, _jain) for policy in (*RBCS_F, "random", FEDCS)}
+    jain = {policy: each(runs, policy, evenness) for policy in (*RBCS_F, "random", FEDCS)}
     asked: dict[str, Question] = {
         "uneven-with-V": (
             "The pull record becomes less even as V grows.",
             f"Jain's index falls at each step of V = {_PENALTY_LIST}",
-            _rising(runs, _jain, -1.0),
+            _rising(runs, evenness, -1.0),
         ),
         "fedcs-least-even": (
             "The unbalanced selection is most intense for FedCS(3).",
@@ -302,7 +294,7 @@ FIGURES: Mapping[str, FigureRecipe] = {
         _needs(FIGURE_POLICIES),
         _figure_4,
         _claims_on_pulls,
-        partial(of_each, {"participations of the least served client": lambda run: float(run.chosen.min())}),
+        partial(of_each, {"participations of the least served client": least_chosen}),
     ),
     "regret": FigureRecipe(
         "Regret (23), Theorem 3's bound and the one in its place",
@@ -314,7 +306,7 @@ FIGURES: Mapping[str, FigureRecipe] = {
         "Choice A4: sensitivity to alpha",
         _needs((*_ALPHA_POLICIES, "random")),
         _figure_alpha,
-        numbers=partial(of_each, {"mean round, s": _mean_time}),
+        numbers=partial(of_each, {"mean round, s": mean_time}),
     ),
 }
 """Recipes by the names that the command line uses."""
