@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from commands import fails
-from fedroster.catalogue import Entry, make_policy, make_scenario, policies
+from fedroster.catalogue import Entry, make_policy, make_scenario, policies, scenarios
 from fedroster.core.errors import ConfigurationError, UnknownNameError
 from fedroster.core.problem import Selection
 from fedroster.core.protocols import Stateless
@@ -14,6 +14,7 @@ from fedroster.core.streams import Streams
 from fedroster.lab.compare import line_up as module
 from fedroster.lab.compare.line_up import split_policies
 from fedroster.lab.task import Task
+from fedroster.policies import Floor
 from fedroster.queues import check_rate
 
 
@@ -142,6 +143,25 @@ def test_what_is_given_stays():
     assert (found.rounds, found.rate) == (50, 0.0025)
     found = line_up("traces/devices", ["rbcs-f", "random"], clients=1000, beta=0.004)
     assert (make_policy(found.policies[0]).beta, found.rate) == (0.004, 0.004)
+
+
+def test_a_policy_in_focus_may_be_given_the_rate_of_the_scenario():
+    policies = ["random", "rbcs-f:V=3", "floor:slack=1"]
+    found = line_up("traces/devices", policies, clients=1000, focus="rbcs-f:V=3")
+    assert found.focus == found.policies[1] == "rbcs-f:V=3,beta=0.01"
+    assert line_up("traces/devices", policies, clients=1000, focus=Floor(slack=1)).focus == "floor:slack=1,beta=0.01"
+    with pytest.raises(ConfigurationError, match="--focus is 'rbcs-f:V=30', which does not take part"):
+        line_up("traces/devices", ["rbcs-f:V=3"], clients=1000, focus="rbcs-f:V=30")
+
+
+def test_a_scenario_of_another_package_need_not_count_its_clients(monkeypatch):
+    @dataclass(frozen=True, slots=True)
+    class Fixed:
+        cohort_size: int = 8
+
+    monkeypatch.setitem(scenarios(), "fixed", Entry(Fixed, "", ""))
+    with pytest.raises(UnknownNameError, match="num_clients"):
+        line_up("fixed", ["random"], clients=20)
 
 
 def test_where_the_papers_values_fit_they_stay():

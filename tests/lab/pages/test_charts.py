@@ -13,7 +13,18 @@ import pytest
 import vl_convert
 
 from fedroster.lab.pages import charts
-from fedroster.lab.pages.charts import Axes, Curve, by_column, data_of, intervals, lines, narrow, panels, svg_of
+from fedroster.lab.pages.charts import (
+    Axes,
+    Curve,
+    by_column,
+    data_of,
+    intervals,
+    lines,
+    narrow,
+    panels,
+    svg_of,
+    told,
+)
 from fedroster.lab.pages.looks import in_order
 from fedroster.lab.pages.pareto import pareto_figure
 from fedroster.lab.statistics import Interval, pareto_front
@@ -263,3 +274,11 @@ def test_any_chart_of_altair_can_stand_on_a_page():
     assert data_of(chart).is_empty()
     assert list(by_column(chart.to_dict())["datasets"].values()) == [{"a": [1]}]
     assert data_of(alt.Chart().mark_bar()).is_empty()
+    assert narrow(chart, 250.0) is chart
+
+
+def test_the_last_point_that_is_known_is_told():
+    ends, never = np.where(X < 400.0, X, np.nan), np.full(500, np.nan)
+    numbers = data_of(lines({"ends": Curve(X, ends, ends, ends), "never": Curve(X, never, never, never)}, AXES))
+    assert told(numbers).startswith("In the end: ends 39")
+    assert "never" not in told(numbers)

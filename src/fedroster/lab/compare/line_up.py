@@ -131,11 +131,10 @@ def line_up(scenario: str, asked: Asked, *, must_run: bool = True) -> Settings:
             make_policy(fitted)  # raises what is wrong in every scenario
         if is_named and must_run:
             rehearse(fitted, scenario, environment)
-            found.append(fitted)
         elif reason := _why_not(fitted, environment, may_idle=False):
             left_out[text] = reason
-        else:
-            found.append(fitted)
+            continue
+        found.append(fitted)
     # "all" and a name again is no mistake: the name may come with other parameters.
     found = list(dict.fromkeys(found))
     if must_run:
@@ -185,7 +184,7 @@ def _settings_in(entry: Entry, clients: int | None, settings: Mapping[str, str])
         return found
     found["num_clients"] = str(clients)
     usual = entry.parameters()
-    if "cohort_size" in usual and "cohort_size" not in settings:
+    if {"num_clients", "cohort_size"} <= usual.keys() and "cohort_size" not in settings:
         size = round(clients * usual["cohort_size"] / usual["num_clients"])
         found["cohort_size"] = str(min(max(size, 1), MOST_CHOSEN))
     return found

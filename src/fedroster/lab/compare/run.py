@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Unpack
@@ -193,17 +193,6 @@ def _records(folder: Path, runs: Sequence[tuple[str, int]]) -> dict[tuple[str, i
     return folders
 
 
-@contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Hold a folder, which is made if it is not there; InUseError says which process holds it already."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FolderLock(folder)
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 def _play(
     settings: Settings, folder: Path | None, *, progress: Progress | None = None, **where: Unpack[Where]
 ) -> Comparison:
@@ -271,10 +260,7 @@ def compare_all(
 ) -> list[Comparison]:
     """Compare policies, and write a page: of several scenarios each in a folder of its own, and one above them.
 
-    Raises:
-        ConfigurationError: If a parameter is out of its range, or a folder belongs to another comparison.
-        InUseError: If another process writes there.
-        PausedError: If the time was up first; the same call continues.
+    It raises what :func:`compare` does.
     """
     is_one = len(plans) == 1
     names = ["" if is_one else folder_of(plan.scenario) for plan in plans]
@@ -295,7 +281,9 @@ def compare_all(
         if progress is not None:
             progress(before + done, total, words if is_one else f"{plan.scenario}, {words}".removesuffix(", "))
 
-    with _held(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as held:
+        held.callback(FolderLock(folder).release)
         for plan, name in zip(plans, names, strict=True):
             found[name] = _play(plan, folder / name, progress=advance, **where)
             found[name].report(folder / name)

@@ -152,9 +152,9 @@ class Settings:
 
 
 def named(policies: Sequence[str], name: str) -> str:
-    """A policy by its text or, with whatever parameters, by its name; empty if there is none."""
-    by_name = (text for text in policies if text.partition(":")[0] == name)
-    return name if name in policies else next(by_name, "")
+    """A policy by its text or, with whatever further parameters, by its beginning; empty if there is none."""
+    begun = (text for text in policies if text.partition(":")[0] == name or text.startswith(f"{name},"))
+    return name if name in policies else next(begun, "")
 
 
 @dataclass(frozen=True, slots=True)

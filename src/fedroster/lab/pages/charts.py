@@ -322,6 +322,8 @@ def narrow(figure: Figure, width: float) -> Figure:
     """The same, so many points wide, for a paper: without title, a legend in place of labels, letters as they are."""
     spec, letters, panels = figure.to_dict(), int(width / 6.0), 1
     inner = spec.get("spec", spec)
+    if "layer" not in inner:  # of another package, and no chart of ours
+        return figure
     if inner is not spec:
         panels = min(spec["columns"], int(width / 120.0))
         spec["columns"] = panels
@@ -374,17 +376,13 @@ def data_of(figure: Figure) -> pl.DataFrame:
 
 
 def told(numbers: pl.DataFrame) -> str:
-    """What :func:`data_of` found in a figure, in a sentence: the last point of each curve, or each point."""
-    parts = []
-    for row in (part.row(-1, named=True) for part in _curves(numbers)):
+    """What :func:`data_of` found in a figure, in a sentence: the last known point of each curve, or each point."""
+    parts, are_curves = [], {"x", "mean"} <= {*numbers.columns}
+    for row in (part.row(-1, named=True) for part in _curves(numbers.drop_nulls("mean") if are_curves else numbers)):
         value = _short(row["mean"]) if "mean" in row else f"{_short(row['x'])} and {_short(row['y'])}"
         parts.append(f"{row.get('panel', '')} {row['label']} {value}".strip().replace("\n", " "))
     more = f", and {len(parts) - MANY} more" if len(parts) > MANY else ""
-    start = "Means"
-    if "y" in numbers.columns:
-        start = "Across and up"
-    elif {"x", "mean"} <= {*numbers.columns}:
-        start = "In the end"
+    start = "In the end" if are_curves else "Across and up" if "y" in numbers.columns else "Means"
     return f"{start}: {', '.join(parts[:MANY])}{more}." if parts else "There is nothing to show yet."
 
 

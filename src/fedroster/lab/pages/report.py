@@ -115,7 +115,6 @@ def picture(figure: Figure, label: str, folder: Path | None, name: str, tab: str
     spec = figure.to_dict()
     svg = svg_of(spec, name)
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
         write_text_atomically(folder / f"{name}.svg", svg)
     frame = data_of(figure)
     return Picture(

@@ -1,21 +1,9 @@
 """Verdicts on claims, all of a family corrected together: what reproductions and comparisons judge by.
 
-A claim is a conjunction of parts.  Three hypotheses are tested:
-
-* "some part is not above zero"; rejected (by the largest p-value of the parts), the claim is **shown**;
-* "every part is at least the smallest effect that matters"; rejected (by the smallest p-value, times the number of
-  parts), a shown claim **holds, but small**;
-* "no part is below zero"; rejected in the same way, the claim is **contradicted**: the opposite is shown.
-
-What is neither shown nor contradicted is **undecided**.  A claim that is shown is never contradicted, and an effect
-below a margin that only we name contradicts nothing.  A size that the paper names is a threshold: to miss it is to be
-below zero.  Where parts come from several panels, they contradict a general sentence in all panels together or not at
-all, and one panel alone never does.
-
-The correction is Holm's.  A claim has two chains of hypotheses, one for each direction, in which the next implies the
-one before; so the multiplier is the number of chains that have a hypothesis left, at most two for each claim.  The
-probability of even one wrong verdict in the family stays below the level.  Intervals invert these tests at the same
-corrected levels: one that excludes zero stands beside a decision, and no other does.
+The page "How verdicts are made" (docs/explanation/verdicts.md) has the hypotheses, the panels, the correction and what
+it promises.  In short: a claim is a conjunction of parts.  It is shown by the largest p-value of its parts; that it is
+small, or that its opposite is shown, by the smallest one times their number.  Each direction is a chain of hypotheses,
+in which the next implies the one before, so that Holm's multiplier is the number of chains that have one left.
 """
 
 from __future__ import annotations
