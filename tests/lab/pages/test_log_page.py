@@ -89,6 +89,19 @@ def test_filled_places_are_rounds_by_as_many_as_a_cohort_has(tmp_path: Path) -> 
     assert rate[:-1].tolist() == pytest.approx([rates[row[0]] for row in table.rows[:-1]])
 
 
+@pytest.mark.filterwarnings("ignore:beta = 0.4 cannot be met")  # of all rounds, which is not promised
+def test_a_promise_of_the_rounds_in_which_a_client_is_there_is_judged_by_these(tmp_path: Path) -> None:
+    policy = Floor(beta=0.4, slack=0, share_of="available")
+    selector = Selector(policy, cohort_size=1, clients=["always", "seldom"], observers=[Record(tmp_path)])
+    for number in range(240):
+        cohort = selector.select(["always", "seldom"] if number % 4 == 0 else ["always"])
+        selector.observe(cohort.round, times_s=dict.fromkeys(cohort.clients, 1.0))
+    found = shown(View(Log(tmp_path)))
+    assert (found["always"][5], found["seldom"][5]) == ("240", "60")
+    assert found["seldom"][3] == "kept"
+    assert float(found["seldom"][1].rstrip("%")) >= 40.0
+
+
 def test_a_policy_that_expects_an_endless_round_leaves_the_picture_its_ends(tmp_path: Path) -> None:
     played(tmp_path, 1)
     (view := View(Log(tmp_path))).lengths[1] = 3.0, float("inf")

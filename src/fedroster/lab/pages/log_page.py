@@ -8,7 +8,6 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -54,7 +53,8 @@ class View:
     As in what a policy promises, ``cohort_size`` places that ``select(at_most=...)`` filled are one round.
 
     Attributes:
-        promised: Share of the rounds that the policy promises each client; 0 for none.
+        promised: Share of the rounds, or of those in which it is available, that the policy promises each client; 0
+            for none.
         names: Ids of those that ever were members, after an empty one.
         counts: What was counted of each.
         members: Rows of ``counts`` of those that are members now.
@@ -64,12 +64,11 @@ class View:
 
     def __init__(self, log: Log) -> None:
         """Count the rounds of a log."""
-        self.log = log
-        try:
-            policy: Any = policy_of_label(log.header.policy)
-        except FedrosterError:  # a plug-in that is not installed here
-            policy = None
-        self.promised = float(getattr(policy, "beta", 0.0))
+        self.log, self.promised, self._of_available = log, 0.0, False
+        with suppress(FedrosterError):  # a plug-in that is not installed here
+            policy = policy_of_label(log.header.policy)
+            self.promised = float(getattr(policy, "beta", 0.0))
+            self._of_available = getattr(policy, "share_of", "rounds") == "available"
         self.names, self.counts = [""], np.full(1, _UNKNOWN)
         self.members = np.zeros(0, np.int64)
         self.lengths: dict[int, tuple[float, float]] = {}
@@ -122,9 +121,9 @@ class View:
         if played.asked.places is not None:
             filled = self._filled + played.chosen.shape[0]
             ends_round, self._filled, self.has_places = filled >= size, filled % size, True
-        is_left_in = np.ones(rows.shape[0], np.bool_)
-        for reason, slots in played.excluded.items():
-            is_left_in[slots] = reason == "busy"  # a client that is at work is in the round
+        is_left_in = played.available.copy() if self._of_available else np.ones(rows.shape[0], np.bool_)
+        for reason, slots in played.excluded.items():  # a client that is at work is in the round, and not available
+            is_left_in[slots] = reason == "busy" and not self._of_available
         slots = np.flatnonzero(played.members & (rows != _NOBODY))
         self.members = here = rows[slots]
         self.counts["rounds"][here] += ends_round & is_left_in[slots]
