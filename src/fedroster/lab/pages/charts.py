@@ -378,11 +378,16 @@ def data_of(figure: Figure) -> pl.DataFrame:
 def told(numbers: pl.DataFrame) -> str:
     """What :func:`data_of` found in a figure, in a sentence: the last known point of each curve, or each point."""
     parts, are_curves = [], {"x", "mean"} <= {*numbers.columns}
-    for row in (part.row(-1, named=True) for part in _curves(numbers.drop_nulls("mean") if are_curves else numbers)):
+    known = numbers.drop_nulls("mean") if are_curves else numbers
+    for row in (part.row(-1, named=True) for part in _curves(known)):
         value = _short(row["mean"]) if "mean" in row else f"{_short(row['x'])} and {_short(row['y'])}"
         parts.append(f"{row.get('panel', '')} {row['label']} {value}".strip().replace("\n", " "))
     more = f", and {len(parts) - MANY} more" if len(parts) > MANY else ""
-    start = "In the end" if are_curves else "Across and up" if "y" in numbers.columns else "Means"
+    start = "Means"
+    if "y" in numbers.columns:
+        start = "Across and up"
+    elif are_curves:
+        start = "In the end"
     return f"{start}: {', '.join(parts[:MANY])}{more}." if parts else "There is nothing to show yet."
 
 

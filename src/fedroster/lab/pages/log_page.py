@@ -64,7 +64,9 @@ class View:
 
     def __init__(self, log: Log) -> None:
         """Count the rounds of a log."""
-        self.log, self.promised, self._of_available = log, 0.0, False
+        self.log = log
+        self.promised = 0.0
+        self._of_available = False
         with suppress(FedrosterError):  # a plug-in that is not installed here
             policy = policy_of_label(log.header.policy)
             self.promised = float(getattr(policy, "beta", 0.0))

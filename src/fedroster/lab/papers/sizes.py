@@ -94,12 +94,15 @@ def numbers_in_panels(runs: Runs) -> Numbers:
     return {
         "final accuracy, %": {label: 100.0 * final_accuracies(own) for label, own in runs.items()},
         "simulated time to 90 % of uniform's, s": reached,
-        **of_each({"mean round, s": mean_time, "updates lost, %": _lost, "Jain's index": evenness}, runs),
+        **of_each(
+            {
+                "mean round, s": mean_time,
+                "updates lost, %": lambda run: 100.0 * float(run.missed.sum() / max(run.cohort_size.sum(), 1)),
+                "Jain's index": evenness,
+            },
+            runs,
+        ),
     }
-
-
-def _lost(run: Run) -> float:
-    return 100.0 * float(run.missed.sum() / max(run.cohort_size.sum(), 1))
 
 
 Pair = tuple[Experiment, Experiment]

@@ -49,7 +49,13 @@ def _numbers(experiment: Experiment, runs: Runs) -> Numbers:
         "final accuracy, %": {label: 100.0 * final_accuracies(group) for label, group in runs.items()},
         f"rounds to {target:.0%}": {label: rounds_to(group, target) for label, group in runs.items()},
         f"simulated time to {target:.0%}, s": {label: times_to(group, target) for label, group in runs.items()},
-        **of_each({"updates in time in an edge round": mean_updates, "clients never chosen": never_chosen}, runs),
+        **of_each(
+            {
+                "updates in time in an edge round": mean_updates,
+                "clients never chosen": never_chosen,
+            },
+            runs,
+        ),
     }
 
 
