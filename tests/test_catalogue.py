@@ -273,6 +273,18 @@ def test_a_plugin_that_cannot_be_used_costs_the_others_nothing(monkeypatch, caps
     assert capsys.readouterr().out == ""  # nothing of theirs among results
 
 
+@pytest.mark.usefixtures("plugins")
+def test_parameters_of_plugins_are_listed_whatever_they_are(monkeypatch):
+    fields = [("order", tuple, ("a", "b")), ("none", tuple, ()), ("file", object, range(2))]
+    odd = dataclasses.make_dataclass("Odd", fields, bases=(Stateless,), frozen=True, namespace={"__doc__": "Odd."})
+    monkeypatch.setattr(
+        catalogue, "entry_points", lambda *, group: [Point("odd", odd)] * (group == "fedroster.policies")
+    )
+    shown, rows = (CliRunner().invoke(cli.app, ["list", "policies", each]).stdout for each in ("--long", "--json"))
+    assert "order=a/b,none=(),file=range(0,2)" in "".join(shown.split())
+    assert json.loads(rows)["policies"][-1]["parameters"] == {"order": ["a", "b"], "none": [], "file": "range(0, 2)"}
+
+
 def test_a_class_is_named_by_its_module():
     made = make_policy("benchmarks.floor.NoPrices:beta=0.1")
     assert (type(made).__name__, made.beta, made.factor) == ("NoPrices", 0.1, 0.0)

@@ -11,7 +11,7 @@ from fedroster.networks import FlatNetwork
 from fedroster.networks.hierarchical import HierarchicalNetwork
 from fedroster.networks.volatile import VolatileNetwork
 from fedroster.policies import BySpeed
-from fedroster.simulation import checkpoint_arrays, restore_checkpoint, simulate
+from fedroster.simulation import checkpoint_parts, restore_checkpoint, simulate
 from fedroster.types import Status
 
 NETWORKS = {
@@ -90,11 +90,11 @@ def test_a_killed_run_goes_on_with_those_at_work(name):
     whole, saved = [], None
     for round in play(policy, network, rounds=30):
         if round.number == 11:
-            saved = {key: np.array(value) for key, value in checkpoint_arrays(round).items()}
+            arrays, header = checkpoint_parts(round, policy=policy, environment=network, seed=5)
+            saved = {key: np.array(value) for key, value in arrays.items()}
         whole.append(
             (round.selection.links.tolist(), round.feedback.client.tolist(), round.time_s, pack(round.at_work))
         )
-    header = {"round": 11, "policy": repr(policy), "environment": repr(network), "seed": 5}
     start = restore_checkpoint(saved, header, "run", policy=policy, environment=network, seed=5)
     assert start.at_work.client.shape == (3,)
     for round, (links, clients, time_s, at_work) in zip(

@@ -331,6 +331,19 @@ def policy_text(policy: str | AnyPolicy) -> str:
     )
 
 
+def policy_texts(policies: typing.Sequence[str | AnyPolicy], besides: str = "") -> list[str]:
+    """Texts of policies; what is called ``besides`` stays as it is.
+
+    Raises:
+        ConfigurationError: As :func:`policy_text`, or if one text would be that of two classes of this session.
+    """
+    texts = [besides if policy == besides else policy_text(policy) for policy in policies]
+    for policy, text in zip(policies, texts, strict=True):
+        if not isinstance(policy, str) and make_policy(text) != policy:
+            raise ConfigurationError(f"two classes of policies are called {_name(text)}; expected names of their own")
+    return texts
+
+
 def _joined(name: str, tail: str, inside: str) -> str:
     return name + (f":{tail}" if tail else "") + (f"/{inside}" if inside else "")
 

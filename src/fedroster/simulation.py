@@ -135,9 +135,12 @@ class _Polling:
         *,
         trains: bool,
     ) -> None:
-        self._environment, self._state = environment, state
-        self._context, self._outcome = context, outcome
-        self._ask, self._trains = ask, trains
+        self._environment = environment
+        self._state = state
+        self._context = context
+        self._outcome = outcome
+        self._ask = ask
+        self._trains = trains
         self.asked = np.zeros(context.num_links, np.bool_)
         self.wait_s = 0.0
         self.asking_s = 0.0
@@ -182,7 +185,9 @@ class _Places:
     """The free places of one server, and the clock."""
 
     def __init__(self, environment: AnyEnvironment, at_work: AtWork) -> None:
-        self._environment, self._size, self.at_work = environment, environment.spec.cohort_size, at_work
+        self._environment = environment
+        self._size = environment.spec.cohort_size
+        self.at_work = at_work
 
     def idle(self, context: RoundContext) -> RoundContext:
         """The context of the clients that are idle, and as many places as are free."""
@@ -405,14 +410,19 @@ def save_checkpoint(
     path: str | os.PathLike[str], last: Round, *, policy: AnyPolicy, environment: AnyEnvironment, seed: int
 ) -> None:
     """Save the state after a round of a policy on a network, atomically."""
+    arrays, header = checkpoint_parts(last, policy=policy, environment=environment, seed=seed)
+    save_arrays(path, arrays, header, kind="simulation")
+
+
+def checkpoint_parts(
+    last: Round, *, policy: AnyPolicy, environment: AnyEnvironment, seed: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arrays and header of a checkpoint after a round; :func:`restore_checkpoint` reads them."""
     header = {"round": last.number, "policy": repr(policy), "environment": repr(environment), "seed": seed}
-    save_arrays(path, checkpoint_arrays(last), header, kind="simulation")
-
-
-def checkpoint_arrays(last: Round) -> dict[str, Any]:
-    """The arrays of a checkpoint after a round."""
     arrays = pack(last.policy_state, "policy.") | pack(last.environment_state, "environment.")
-    return arrays if last.at_work is None else arrays | pack(last.at_work, "at-work.")
+    if last.at_work is not None:
+        arrays |= pack(last.at_work, "at-work.")
+    return arrays, header
 
 
 def load_checkpoint(

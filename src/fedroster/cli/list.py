@@ -69,5 +69,5 @@ def _shown(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name}={_shown(own)}" for name, own in value.items()) or "-"
     if isinstance(value, tuple):
-        return "/".join(f"{part:g}" for part in value)
+        return "/".join(part if isinstance(part, str) else f"{part:g}" for part in value) or "()"
     return "auto" if value is None else str(value)

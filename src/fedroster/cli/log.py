@@ -15,7 +15,7 @@ from fedroster.cli.command import app, command
 from fedroster.cli.options import JsonOption, read_range
 from fedroster.cli.terminal import print_json, print_table, remark, say
 from fedroster.core.checks import counted, shown
-from fedroster.core.errors import ConfigurationError
+from fedroster.core.errors import ConfigurationError, LogFileError, MissingDependencyError, UnknownNameError
 
 if TYPE_CHECKING:
     from fedroster.core.ids import ClientId
@@ -170,7 +170,6 @@ def export(
 
 def _write_parquet(table: Path, file: Path) -> None:
     """Write a log's table as Parquet; it may be larger than the memory."""
-    from fedroster.core.errors import MissingDependencyError
     from fedroster.core.state import write_atomically
 
     try:
@@ -242,7 +241,6 @@ def verify(
 def _policy(folder: Path, text: str | None) -> tuple[AnyPolicy | None, str]:
     """The policy of a log, and why it is not known if it is not."""
     from fedroster.catalogue import make_policy, policy_of_label
-    from fedroster.core.errors import LogFileError, UnknownNameError
     from fedroster.folder.chain import lines_of
     from fedroster.record import BegunLine
 

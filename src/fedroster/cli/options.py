@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from fedroster.core.checks import shown
+from fedroster.core.checks import check_choice, shown
 from fedroster.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -74,7 +74,6 @@ class Workplace:
 
     def open(self) -> Engine:
         """The engine that these options name."""
-        from fedroster.core.checks import check_choice
         from fedroster.lab.trials.processes import in_processes
 
         check_choice("engine", self.engine, ("local", "ray"))
@@ -102,7 +101,6 @@ class Training:
 
     def conditions(self) -> Conditions:
         """The conditions that these options name; the time runs from now on."""
-        from fedroster.core.checks import check_choice
         from fedroster.lab.trials.trial import Conditions
 
         check_choice("device", self.device, ("cpu", "cuda", "auto"))

@@ -88,7 +88,7 @@ def plan(
     table = None if rules is None else Rules.load(rules).as_table()
     folder = Path(where)
     if every_client is None and rounds_under is None and table is not None and folder.is_dir():
-        if len(policy or ()) > 1 or rounds is not None or set_ or out is not None:
+        if len(policy or ()) > 1 or rounds or set_ or out:
             raise ConfigurationError(
                 "without a wish, rules are tried on a log as it is; expected one --policy at most, and no "
                 "--rounds, --set or --out"

@@ -57,8 +57,8 @@ def remark(text: str) -> None:
 
 
 def print_json(content: object) -> None:
-    """Print the result for scripts.  JSON has neither infinity nor NaN: such a number is null."""
-    sys.stdout.write(json.dumps(_finite(content), indent=2) + "\n")
+    """Print the result for scripts.  JSON has neither infinity nor NaN: null.  Foreign values are text."""
+    sys.stdout.write(json.dumps(_finite(content), indent=2, default=str) + "\n")
 
 
 def _finite(content: Any) -> Any:

@@ -30,7 +30,7 @@ from fedroster.parts import (
     suggests,
     wants_losses,
 )
-from fedroster.simulation import Checkpoint, Round, checkpoint_arrays, restore_checkpoint, simulate
+from fedroster.simulation import Checkpoint, Round, checkpoint_parts, restore_checkpoint, simulate
 from fedroster.types import (
     AnyEnvironment,
     AnyPolicy,
@@ -173,7 +173,8 @@ class _Trainer:
         self._trainer = trainer
         self._streams = streams
         self.aggregation = aggregation
-        self._losses, self._wanted = losses, signature
+        self._losses = losses
+        self._wanted = signature
         self._signature: FloatArray | None = None
         self._measured: FloatArray = np.empty((3, 0))  # loss before, its square, samples
         self.parameters = parameters
@@ -513,22 +514,11 @@ def save_training(
     ``task`` says what is trained, in words of the caller's: a file of another task is not loaded.  ``records`` are
     further arrays to keep beside it, such as what was measured so far.
     """
-    arrays = (
-        checkpoint_arrays(last.round)
-        | {f"model.{name}": np.asarray(value) for name, value in last.parameters.items()}
-        | {f"edges.{name}": np.asarray(value) for name, value in (last.edges or {}).items()}
-        | {f"aggregation.{name}": value for name, value in last.aggregation.items()}
-        | {f"records.{name}": value for name, value in (records or {}).items()}
-    )
-    header = {
-        "round": last.round.number,
-        "policy": repr(policy),
-        "environment": repr(environment),
-        "seed": seed,
-        "task": task,
-        "elapsed_s": last.elapsed_s,
-    }
-    save_arrays(path, arrays, header, kind="training")
+    arrays, header = checkpoint_parts(last.round, policy=policy, environment=environment, seed=seed)
+    parts = {"model": last.parameters, "edges": last.edges, "aggregation": last.aggregation, "records": records}
+    for part, values in parts.items():
+        arrays |= {f"{part}.{name}": np.asarray(value) for name, value in (values or {}).items()}
+    save_arrays(path, arrays, header | {"task": task, "elapsed_s": last.elapsed_s}, kind="training")
 
 
 def load_training(

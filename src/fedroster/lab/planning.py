@@ -143,8 +143,7 @@ class ScenarioWorld:
         cohort_size: Updates that a round needs.
         overhead_s: What rounds take beyond their exchanges, seconds, >= 0: deadlines leave room for it.
         doubt: Standard deviation of the logarithm of all times that no trial shows, >= 0.
-        trials: What the trials of a setting are, in words.
-        remark: What else is to be known of the numbers; may be empty.
+        trials, remark: As of a :class:`Plan`.
     """
 
     overhead_s, doubt, trials, remark = 0.0, 0.0, "seeds", ""
@@ -236,7 +235,6 @@ class LogWorld:
 
     def play(self, policy: str, spare: int, seed: int, ending: RoundEnd) -> list[PlayedRound]:
         """Play a policy in the world of that number."""
-        ending = replace(ending, tells_length=self.fit.tells_length)
         rounds = self.fit.play(make_policy(policy), seed, spare=spare, ending=ending, rules=self._rules)
         self.fit.check_reach([rounds])
         return rounds

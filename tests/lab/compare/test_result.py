@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 import fedroster
-from fedroster import Floor, Uniform
+from fedroster import Floor, Uniform, simulate_many
 from fedroster.catalogue import make_policy, policy_text, scenario_text
 from fedroster.core.errors import ConfigurationError, MissingDependencyError, UnknownNameError
 from fedroster.core.problem import Selection
 from fedroster.core.protocols import Stateless
+from fedroster.lab.compare.line_up import Asked, line_up
 from fedroster.lab.compare.result import Comparison
 from fedroster.lab.trials.run import key
 from fedroster.lab.trials.trial import Trial
@@ -135,6 +136,25 @@ def test_a_policy_without_a_text_is_refused():
             policy_text(policy)
     with pytest.raises(ConfigurationError, match="policy is the class First; expected an instance"):
         policy_text(First)
+
+
+def test_two_classes_of_this_session_with_one_name_are_not_compared():
+    """The second was played in place of the first."""
+
+    def made():
+        @dataclass(frozen=True)
+        class Own(First):
+            x: int = 0
+
+        return Own
+
+    first, second = made(), made()
+    line_up("rbcs-f/table-1", Asked(policies=[first(x=1), first(x=2), "random"]))
+    for asked in ([first(x=1), second(x=2)], [second(x=1), first(x=1)]):
+        with pytest.raises(ConfigurationError, match="two classes of policies are called Own"):
+            simulate_many(asked, "rbcs-f/table-1", seeds=1, rounds=1)
+        with pytest.raises(ConfigurationError, match="two classes of policies are called Own"):
+            line_up("rbcs-f/table-1", Asked(policies=asked[:1], focus=asked[1]))
 
 
 def test_a_class_that_no_file_holds_is_another_run_whenever_it_is_made(monkeypatch):

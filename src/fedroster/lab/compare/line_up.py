@@ -17,6 +17,7 @@ from fedroster.catalogue import (
     make_policy,
     make_scenario,
     policy_text,
+    policy_texts,
     scenario_text,
 )
 from fedroster.errors import ConfigurationError, FedrosterError, InfeasibleError
@@ -116,7 +117,8 @@ def line_up(scenario: str, asked: Asked, *, must_run: bool = True) -> Settings:
     asked.check()
     scenario, entry = scenario_text(scenario), find_scenario(scenario)
     usual = (must_run and entry.compared) or (ALL,)
-    wanted = [text if text == ALL else policy_text(text) for text in asked.policies] or list(usual)
+    in_focus = [] if isinstance(asked.focus, str) else [asked.focus]
+    wanted = policy_texts([*asked.policies, *in_focus], besides=ALL)[: len(asked.policies)] or list(usual)
     overridden = _settings_in(entry, asked.clients, asked.settings)
     task, num_rounds = asked.task, asked.rounds or (entry.untrained_rounds if asked.task is None else entry.rounds)
     environment = make_scenario(scenario, overridden)

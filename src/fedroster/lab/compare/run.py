@@ -16,7 +16,7 @@ from fedroster.catalogue import (
     find_scenario,
     make_policy,
     make_scenario,
-    policy_text,
+    policy_texts,
     scenario_text,
 )
 from fedroster.errors import ConfigurationError, InvalidInputError, PausedError
@@ -157,7 +157,7 @@ def simulate_many(
     scenario, entry, changed = scenario_text(scenario), find_scenario(scenario), dict(settings or {})
     environment = make_scenario(scenario, changed)
     asked = [policies] if isinstance(policies, str) else policies or entry.policies
-    texts = list(dict.fromkeys(policy_text(policy) for policy in asked))
+    texts = list(dict.fromkeys(policy_texts(asked)))
     for text in texts:
         rehearse(text, scenario, environment)
     focus = focus_of(texts)

@@ -258,7 +258,7 @@ def fetch_dataset(name: str, *, folder: str | os.PathLike[str] | None = None, pr
     source, root = find_dataset(name), data_folder(folder)
     if not source.files:
         raise ConfigurationError(f"{source.title} ships with a package; expected a data set that has files")
-    if root.parts[:1] and root.parts[0].startswith("~"):
+    if str(root).startswith("~"):
         raise InvalidInputError(f"the data folder (--data-dir, {FOLDER_VARIABLE}) is {root}; expected one that exists")
     place = root / source.folder
     missing = _missing(source, place)

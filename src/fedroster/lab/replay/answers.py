@@ -53,7 +53,7 @@ class Leaves:
         self._last = history.num_rounds
         # Leaves of each client by the looks at which it was available, drawn towards those of all.
         there = history.available[:-1]
-        gone = history.available[:-1] & ~history.available[1:]
+        gone = there & ~history.available[1:]
         usual = (gone.sum() + 0.5) / (there.sum() + 1.0)
         share = (gone.sum(axis=0) + _LOOKS * usual) / (there.sum(axis=0) + _LOOKS)
         gap_s = float(np.diff(history.at_s).mean()) if history.num_rounds > 1 else 1.0
@@ -181,19 +181,19 @@ def read_waits(history: History, mean_s: FloatArray) -> Waits:
     whole = known & ~has_lost & (longest_s > 0.0)
     overhead_s = history.round_s[whole] - longest_s[whole]
     typical = float(np.median(history.round_s[whole])) if whole.any() else 0.0
-    over = overhead_s if np.abs(overhead_s).max(initial=0.0) > 1e-6 * typical else np.zeros(0)
+    over = np.sort(overhead_s) if np.abs(overhead_s).max(initial=0.0) > 1e-6 * typical else np.zeros(0)
     due_s = np.zeros(history.num_rounds)
     np.maximum.at(due_s, history.round[lost], mean_s[lost])
     waited = known & has_lost & (history.round_s > longest_s * (1.0 + 1e-6) + (np.median(over) if over.size else 0.0))
     waited &= history.round_s < history.deadline_s * (1.0 - 1e-6)
     if known[has_lost].sum() < _LEAST_WAITS:
-        return Waits(np.nan, np.sort(over))
+        return Waits(np.nan, over)
     if np.count_nonzero(waited) < _LEAST_WAITS:
         # With a deadline, rounds may wait up to it; without, nothing was waited for.
-        return Waits(np.nan if np.isfinite(history.deadline_s).any() else 0.0, np.sort(over))
+        return Waits(np.nan if np.isfinite(history.deadline_s).any() else 0.0, over)
     log_s = np.log(history.round_s[waited])
     constant = log_s.std() < 0.5 * (log_s - np.log(np.maximum(due_s[waited], 1e-9))).std()
-    return Waits(float(np.exp(np.median(log_s))) if constant else np.nan, np.sort(over))
+    return Waits(float(np.exp(np.median(log_s))) if constant else np.nan, over)
 
 
 @dataclass(frozen=True, slots=True)

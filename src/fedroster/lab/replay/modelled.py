@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -91,17 +91,13 @@ class Fit:
         cold: dict[int, tuple[float, float]] = {}
         for column in range(history.num_features):
             values = features[:, :, column]
-            warm, rest = values[1:][known[1:]][before], values[1:][known[1:]][~before]
+            logged = values[1:][known[1:]]
+            warm, rest = logged[before], logged[~before]
             if warm.size and rest.size and warm[0] != rest[0] and (warm == warm[0]).all() and (rest == rest[0]).all():
                 cold[column] = float(warm[0]), float(rest[0])
             if (gaps := np.isnan(values)).any():
                 values[gaps] = np.nan_to_num(np.nanmean(values))
         return features, cold
-
-    @property
-    def tells_length(self) -> bool:
-        """Whether the log's selector was told how long rounds took."""
-        return bool(np.isfinite(self.history.round_s).any())
 
     def play(
         self,
@@ -115,10 +111,11 @@ class Fit:
         """Let a policy that knows nothing yet play the log's rounds in the drawn world of that number.
 
         There are ``spare`` places beyond those of the log's rounds; rounds end, and rules are, as in the log, unless
-        others are given.
+        others are given.  The length of rounds is told if the log's selector was told it.
         """
         world = Drawn(self, number, rules)
-        size, ending = self.history.cohort_size + spare, ending or RoundEnd(tells_length=self.tells_length)
+        size = self.history.cohort_size + spare
+        ending = replace(ending or RoundEnd(), tells_length=bool(np.isfinite(self.history.round_s).any()))
         return play(policy, world, cohort_size=size, options=self.history.options, seed=number, ending=ending)
 
     def check_reach(self, runs: Sequence[Sequence[PlayedRound]]) -> None:
@@ -147,9 +144,9 @@ class Fit:
 def _humps(values: FloatArray) -> float:
     r"""Sarle's coefficient of bimodality, :math:`(\text{skewness}^2 + 1) / \text{kurtosis}`."""
     deviation = values - values.mean()
-    square = float((deviation**2).mean())
-    skewness = float((deviation**3).mean()) / max(square, 1e-300) ** 1.5
-    kurtosis = float((deviation**4).mean()) / max(square, 1e-300) ** 2
+    square = max(float((deviation**2).mean()), 1e-300)
+    skewness = float((deviation**3).mean()) / square**1.5
+    kurtosis = float((deviation**4).mean()) / square**2
     return float((skewness**2 + 1.0) / max(kurtosis, 1.0))
 
 
@@ -190,9 +187,11 @@ class Drawn:
         leaves = self._fit.leaves.within(index, chosen, time_s)
         lost = lost_draw < world.answers.lost(chosen, leaves, mean_s)
         # What happened to these clients in this round is known: the same again, at the pace of the new context.
-        at, timed = self._fit.at[index, chosen], self._fit.timed_at[index, chosen]
-        same, known = at >= 0, timed >= 0
+        at = self._fit.at[index, chosen]
+        same = at >= 0
         lost[same] = history.lost[at[same]]
+        timed = self._fit.timed_at[index, chosen]
+        known = timed >= 0
         time_s[known] = mean_s[known] * world.times.ratio[timed[known]]
         if not np.isnan(world.waits.lost_s):
             time_s = np.where(lost, world.waits.lost_s, time_s)

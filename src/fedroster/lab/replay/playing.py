@@ -30,14 +30,9 @@ BARE: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class RoundStart:
-    """What there is when a round begins.
+    """What there is when a round begins: a row of a :class:`~fedroster.lab.replay.history.History`.
 
-    Attributes:
-        at_s: When it begins, seconds.
-        members: Which clients are members, shape (clients,).
-        available: Which of them are available, shape (clients,).
-        features: Contexts, shape (clients, D); None without contexts.
-        rules: Rules in force, as a table.
+    ``features`` are None without contexts, and ``rules`` a table.
     """
 
     at_s: float

@@ -167,13 +167,11 @@ def run_trials(
 
 def _load(path: Path) -> tuple[Run, str, str] | None:
     """A kept run, the code that made it, and the digest that it carries."""
-    if not path.exists():
-        return None
     try:
         arrays, header = load_arrays(path, kind="run")
         return Run(**arrays), str(header.get("code", "unknown")), str(header.get("registry", ""))
     except (StateFileError, KeyError, TypeError, FileNotFoundError):
-        return None  # damaged, of an older version, or just taken away: run it again
+        return None  # none yet, damaged, of an older version, or just taken away: run it
 
 
 def finish(trials: Sequence[Trial], **options: Unpack[RunOptions]) -> list[Done]:
