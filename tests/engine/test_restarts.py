@@ -17,6 +17,7 @@ from fedroster.engine.rules import RoundRules
 from fedroster.errors import ConfigurationError
 from fedroster.policies import ParticipationWeights
 from fedroster.record import Log, verify
+from fedroster.selector import note
 
 POLICY = RBCSF(V=5.0, beta=0.1)
 NAMES = ["a", "b", "c", "d"]
@@ -148,3 +149,24 @@ def test_clients_that_a_new_selector_has_are_in_its_folder(tmp_path):
     rounds.release()
     assert verify(tmp_path, POLICY).is_whole
     assert run(tmp_path).selector.clients == tuple(NAMES)
+
+
+def test_a_kill_between_two_notes_leaves_no_edges_of_another_round(tmp_path, monkeypatch):
+    def selector():
+        return EdgeSelector(COCS(), budgets={"n": 2.0, "s": 2.0}, cohort_size=2)
+
+    rounds = run(tmp_path / "run", selector())
+    end(rounds, rounds.choose(NODES, 1e6))
+    kept = []
+
+    def killed(selector, name, numbers, **options):
+        kept.append(after_a_kill(tmp_path / "run", tmp_path / f"before-{name}"))
+        note(selector, name, numbers, **options)
+
+    monkeypatch.setattr("fedroster.engine.rounds.note", killed)
+    choice = rounds.choose(NODES, 1e6)
+    for folder in kept:
+        again = run(folder, selector())
+        assert again.current.clients.keys() == choice.clients.keys()
+        assert again.current.edges in ({}, choice.edges)
+        again.release()

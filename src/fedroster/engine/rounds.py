@@ -254,10 +254,10 @@ class Rounds:
             return
         if self.current.weights is not None:  # in places, also those of earlier fillings, which go on
             note(self.selector, _WEIGHTS, self.current.weights, of_all=not self._is_in_places)
-        note(self.selector, _ROUND, self.current.clients)
         if isinstance(self.selector, EdgeSelector):
-            number_of = {label: number for number, label in enumerate(self.selector.budgets)}
-            note(self.selector, _EDGES, {name: number_of[edge] for name, edge in self.current.edges.items()})
+            labels = [*self.selector.budgets]
+            note(self.selector, _EDGES, {name: labels.index(edge) for name, edge in self.current.edges.items()})
+        note(self.selector, _ROUND, self.current.clients)  # last: it says that the others are there
 
     def _note_measured(self) -> None:
         """Keep the bandwidths that were measured since."""

@@ -178,6 +178,19 @@ def test_evaluation_asks_those_that_are_idle_and_does_not_wait_for_the_dead():
         assert clients.ask("evaluate", model()) == {"good": {"accuracy": 0.5}}
 
 
+def test_a_client_that_is_back_is_asked_while_the_call_that_it_lost_goes_on_at_others():
+    sites = {"slow": Site(fate=(1.0,)), "dead": Site(fate=("gone",)), "late": Site(fate=("ok", 0.4))}
+    for site in sites.values():
+        site.evaluate = lambda model: 0.5
+    with job(sites):
+        clients, _ = clients_of(m=3, rules=RoundRules(deadline_s=0.2))
+        clients.call("train", model())
+        assert clients.ask("evaluate", model()) == {"late": 0.5}
+        sites["dead"].fate = ("ok",)
+        assert [reply.name for reply in clients.call("train", model())] == ["dead"]
+        assert clients.ask("evaluate", model()) == {"dead": 0.5}
+
+
 def test_rules_keep_a_client_from_training_and_evaluating():
     sites = {name: Site() for name in ("ours", "theirs")}
     for site in sites.values():

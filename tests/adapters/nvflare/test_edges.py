@@ -115,6 +115,43 @@ def test_an_edge_server_knows_what_its_clients_usually_return():
     assert "it is a difference" in str(told)
 
 
+def test_a_client_that_fails_after_the_deadline_is_called_again():
+    dies = Site(fate=("gone",), delay_s=0.4)
+    with job({"good": Site(), "dies": dies}):
+        _, told = call_clients("train", model(), ["good", "dies"], 0.2)
+        assert told["clients"]["dies"] == "late"
+        time.sleep(0.4)  # its call has timed out meanwhile
+        dies.fate, dies.delay_s = ("ok",), 0.01
+        _, told = call_clients("train", model(), ["good", "dies"], 0.2)
+        assert isinstance(told["clients"]["dies"], float)
+        assert told["busy"] == []
+
+
+def test_a_kill_before_a_decision_is_noted_costs_its_clients_their_round(tmp_path, monkeypatch):
+    sites, _, _ = tree({name: Site() for name in PAIRS}, PAIRS)
+
+    def selecting():
+        selector = EdgeSelector(Uniform(), budgets={"north": 9.0, "south": 9.0}, cohort_size=4, num_features=2)
+        return SelectingEdges(
+            selector, rules=RoundRules(deadline_s=0.4), edge_rules=EdgeMap(edges=PAIRS), state_dir=tmp_path
+        )
+
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    with job(sites):
+        before = selecting()
+        with monkeypatch.context() as patch:
+            patch.setattr("fedroster.engine.rounds.note", killed)
+            with pytest.raises(KeyboardInterrupt):
+                before.call("train_group", model())
+        before.release()
+        again = selecting()
+        assert again.call("train_group", model()) == []
+        assert {reply.name for reply in again.call("train_group", model())} == {"north", "south"}
+        assert (again.selector.round, again.selector.open_rounds()) == (2, {})
+
+
 def test_an_edge_server_that_fails_costs_its_clients_their_round_and_no_more():
     sites, selecting, reports = tree({name: Site() for name in PAIRS}, PAIRS)
 
@@ -150,6 +187,9 @@ def test_what_cannot_be_a_tree_is_refused():
         SelectingEdges(Selector(Uniform(), cohort_size=2), rules=RoundRules(deadline_s=1.0))
     with pytest.raises(ConfigurationError, match="until a finite deadline"):
         SelectingEdges(selector, rules=RoundRules())
+    for rules in (RoundRules(deadline_s=1.0, first=1), RoundRules(deadline_s=1.0, min_replies=1)):
+        with pytest.raises(ConfigurationError, match="no first k and no min_replies"):
+            SelectingEdges(selector, rules=rules)
     selecting = SelectingEdges(selector, rules=RoundRules(deadline_s=1.0))
     with job({"c": Site()}), pytest.raises(InvalidInputError, match=r"edge servers \['north'\] are no sites"):
         selecting.call("train_group", model())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -93,7 +92,9 @@ class SelectingClients(Resumed):
             weighs=weighs,
         )
         self._desk = PushedRounds(rounds, losses=losses)
-        self._calls: list[tuple[OpenRound, Any, Mapping[str, Sequence[str]]]] = []
+        self._calls: list[
+            tuple[OpenRound, Any, dict[str, list[str]]]
+        ] = []  # with the clients of each site that is awaited
         self._gone: set[str] = set()
 
     def settle(self) -> None:
@@ -127,20 +128,16 @@ class SelectingClients(Resumed):
         updates: dict[str, Update] = {}
 
         def take(gcc: object, result: object, context: Any = None) -> None:
-            name = str(context.caller)
-            arrived_s = time.monotonic()
+            name, time_s = str(context.caller), time.monotonic() - ending.sent_s
             self._gone.discard(name)
-            update, wrong = self._check.read(sent, result)
-            updates[name] = update
-            time_s = arrived_s - ending.sent_s
-            desk.answered(round_, name, result, wrong=wrong, metrics=update.metrics, time_s=time_s)
+            updates[name], wrong = self._check.read(sent, result)
+            desk.answered(round_, name, result, wrong=wrong, metrics=updates[name].metrics, time_s=time_s)
 
         limit_s = min(ending.given_up_s - ending.sent_s + 1.0, LONGEST_CALL_S)
         group = collab.get_clients(list(round_.choice.clients))(blocking=False, timeout=limit_s, process_resp_cb=take)
         called = {name: [name] for name in round_.choice.clients}
         self._calls.append((round_, getattr(group, function)(model, **arguments), called))
         desk.wait(round_, self._look)
-
         return desk.close(round_, lambda usable: self._check.odd({it.name: (sent, updates[it.name]) for it in usable}))
 
     def ask(self, function: str, *arguments: Any, timeout_s: float | None = None) -> dict[str, Any]:
@@ -155,11 +152,11 @@ class SelectingClients(Resumed):
             Results by name, of ``who_evaluates``: all clients, those that are not busy, or the last cohort.  A client
             that was lost at its last call, or that the selector's rules exclude, is not asked.
         """
-        who = self._rules.who_evaluates
-        cohort = self._desk.rounds.current.clients
+        who, nodes = self._rules.who_evaluates, self._connected()
         out = self._gone | (self._desk.busy() if who != "all" else set())
-        nodes = [node for node in self._connected() if node.name not in out]
-        nodes = [node for node in nodes if who != "cohort" or node.name in cohort]
+        if who == "cohort":
+            out |= {node.name for node in nodes} - self._desk.rounds.current.clients.keys()
+        nodes = [node for node in nodes if node.name not in out]
         allowed = self._desk.rounds.may_evaluate(nodes)
         names = [node.name for node in nodes if node.name in allowed]
         if not names:
@@ -184,12 +181,13 @@ class SelectingClients(Resumed):
             raise RunAborted("the run is aborted")
         for call in list(self._calls):
             round_, results, called = call
-            for name, error in list(results.failures.items()):
+            for name in [name for name in results.failures if name in called]:
+                error = results.failures[name]
                 is_silent = error.remote_traceback is None and error.cause_type in ("TimeoutError", "str")
                 if is_silent:
-                    self._gone.add(str(name))
+                    self._gone.add(name)
                 book = self._desk.lost if is_silent else self._desk.failed
-                for client in called[str(name)]:
+                for client in called.pop(name):
                     book(round_, client, str(error.cause))
             if len(results) + len(results.failures) >= results.limit:
                 self._calls.remove(call)

@@ -43,7 +43,7 @@ _CLIENTS = "clients"
 _LATE = "late"
 _BUSY = "busy"
 
-_busy: set[str] = set()
+_busy: dict[str, Any] = {}  # the calls of clients that have not answered
 _known = UpdateCheck(None)  # what was seen of replies in earlier rounds
 _lock = threading.Lock()
 
@@ -76,31 +76,34 @@ def call_clients(
     started_s = time.monotonic()
     told: dict[str, object] = {}
     updates: dict[str, Update] = {}
-    with _lock:
-        free = [name for name in clients if name not in _busy]
-        _busy.update(free)
-    told |= {name: "it is still busy" for name in clients if name not in free}
     is_over = False
+    with _lock:
+        for name in [name for name, call in _busy.items() if call is not None and name in call.failures]:
+            del _busy[name]  # it failed when its round was over: FLARE pushes failures to no callback
+        free = [name for name in clients if name not in _busy]
+        _busy.update(dict.fromkeys(free))
+    told |= {name: "it is still busy" for name in clients if name not in free}
 
     def take(gcc: object, result: object, context: Any = None) -> None:
         name = str(context.caller)
         time_s = time.monotonic() - started_s
         update, wrong = checked.read(sent, result)
         with _lock:
-            _busy.discard(name)
+            _busy.pop(name, None)
             if not is_over and time_s <= deadline_s:
                 told[name] = time_s if wrong is None else (time_s, wrong)
                 if wrong is None:
                     updates[name] = update
 
-    results = None
     if free:
         group = collab.get_clients(free)(blocking=False, timeout=10.0 * deadline_s, process_resp_cb=take)
         results = getattr(group, function)(model, **arguments)
-    while results is not None and len(told) < len(clients) and time.monotonic() - started_s < deadline_s:
+        with _lock:
+            _busy.update(dict.fromkeys(_busy.keys() & set(free), results))
+    while len(told) < len(clients) and time.monotonic() - started_s < deadline_s:
         with _lock:
             for name, error in list(results.failures.items()):
-                _busy.discard(name)
+                _busy.pop(name, None)
                 told.setdefault(name, str(error.cause))
         time.sleep(0.01)
     with _lock:
@@ -153,7 +156,7 @@ class SelectingEdges(SelectingClients):
             state_dir: Folder at the server in which the selector is saved in every round; None for nowhere.
 
         Raises:
-            ConfigurationError: If the selector assigns no edge servers, or there is not one deadline for all rounds.
+            ConfigurationError: If the selector assigns no edge servers, or rounds do not end at one deadline alone.
         """
         if not isinstance(selector, EdgeSelector):
             raise ConfigurationError(f"a {type(selector).__name__} assigns no edge servers; expected an EdgeSelector")
@@ -161,6 +164,8 @@ class SelectingEdges(SelectingClients):
             raise ConfigurationError("deadline_s is inf; edge servers wait for their clients until a finite deadline")
         if rules.deadline_of is not None:
             raise ConfigurationError("deadline_of is given; expected one deadline_s for all rounds of edge servers")
+        if rules.first or rules.min_replies:
+            raise ConfigurationError("edge servers have no first k and no min_replies: they wait until the deadline")
         self._away: dict[str, tuple[str, float]] = {}
         self._wait_s = rules.deadline_s
         self._edges = frozenset(map(str, selector.budgets))
@@ -193,38 +198,31 @@ class SelectingEdges(SelectingClients):
         ending = desk.sent(round_, self._check.flaw(sent))
         members: dict[str, list[str]] = {}
         for name in round_.choice.clients:
-            members.setdefault(round_.choice.edges[name], []).append(name)
+            edge = round_.choice.edges.get(name)
+            if edge is None:
+                desk.lost(round_, name, "the server was killed before it had noted the edge server")
+            else:
+                members.setdefault(edge, []).append(name)
         replies: dict[str, tuple[Update, Reply]] = {}
 
         def take(gcc: object, result: object, context: Any = None) -> None:
-            edge = str(context.caller)
-            arrived_s = time.monotonic()
+            edge, took_s = str(context.caller), time.monotonic() - ending.sent_s
             update, wrong = self._check.read(sent, result)
-            replies[edge] = update, Reply(edge, result, arrived_s - ending.sent_s)
-            told = update.metrics.get(_CLIENTS)
+            replies[edge] = update, Reply(edge, result, took_s)
+            told, busy = update.metrics.get(_CLIENTS), update.metrics.get(_BUSY)
             if wrong is None and not isinstance(told, Mapping):
                 wrong = f"its metric {_CLIENTS!r} is {type(told).__name__}; expected times by client"
-            busy = update.metrics.get(_BUSY)
-            for name in [name for name, (where, _) in list(self._away.items()) if where == edge]:
-                if not isinstance(busy, list) or name not in busy:
+            for name, (where, _) in list(self._away.items()):
+                if where == edge and not (isinstance(busy, list) and name in busy):
                     self._away.pop(name, None)
             for name in members[edge]:
                 how = told.get(name) if isinstance(told, Mapping) else None
-                time_s, why = how, wrong
-                if isinstance(how, tuple | list) and len(how) == 2:
-                    time_s, why = how
+                time_s, why = how if isinstance(how, tuple | list) and len(how) == 2 else (how, wrong)
                 if isinstance(time_s, float) and 0.0 < time_s <= self._wait_s:
-                    desk.answered(
-                        round_,
-                        name,
-                        edge,
-                        wrong=why and f"edge server {edge}: {why}",
-                        time_s=time_s,
-                    )
+                    desk.answered(round_, name, edge, wrong=why and f"edge server {edge}: {why}", time_s=time_s)
                 elif how == _LATE:
                     self._away[name] = edge, ending.given_up_s
-                    late_s = max(arrived_s - ending.sent_s, self._rules.deadline_s) + 1e-6
-                    desk.answered(round_, name, edge, time_s=late_s)
+                    desk.answered(round_, name, edge, time_s=max(took_s, self._rules.deadline_s) + 1e-6)
                 else:
                     desk.failed(round_, name, f"edge server {edge}: {how if wrong is None else wrong}")
 
@@ -236,13 +234,8 @@ class SelectingEdges(SelectingClients):
         desk.wait(round_, self._look)
 
         def odd(usable: Sequence[Reply]) -> dict[str, str]:
-            edge_of: dict[str, str] = {}
-            models: dict[str, tuple[Update, Update]] = {}
-            for reply in usable:
-                if reply.time_s <= self._wait_s:
-                    edge = edge_of[reply.name] = reply.content
-                    models[edge] = sent, replies[edge][0]
-            wrong = self._check.odd(models)
+            edge_of = {reply.name: reply.content for reply in usable if reply.time_s <= self._wait_s}
+            wrong = self._check.odd({edge: (sent, replies[edge][0]) for edge in edge_of.values()})
             return {name: f"edge server {edge}: {wrong[edge]}" for name, edge in edge_of.items() if edge in wrong}
 
         used = {reply.content for reply in desk.close(round_, odd)}
@@ -250,8 +243,7 @@ class SelectingEdges(SelectingClients):
 
     def _connected(self) -> list[Node]:
         there = super()._connected()
-        missing = self._edges - {node.name for node in there}
-        if missing:
+        if missing := self._edges - {node.name for node in there}:
             raise InvalidInputError(f"edge servers {sorted(missing)} are no sites of this job")
         now_s = time.monotonic()
         away = {name for name, (_, until_s) in list(self._away.items()) if now_s < until_s}
