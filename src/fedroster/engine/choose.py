@@ -16,7 +16,7 @@ class Node:
     Attributes:
         node_id: The engine's own id, which may change when the node comes back.
         context: What it last reported.
-        seen_s: When, seconds of the server's clock.
+        seen_s: When, seconds of the server's clock; NaN where contexts do not age.
         measured_bps: Bandwidth that the server measured, bit/s; None before the first transfer.
         registered: Whether its name is the operator's or the engine's word, not only its own: rules that name clients
             hold for such names only.
@@ -24,7 +24,7 @@ class Node:
 
     node_id: int
     context: NodeContext
-    seen_s: float
+    seen_s: float = math.nan
     measured_bps: float | None = None
     registered: bool = False
 
@@ -33,35 +33,22 @@ class Node:
         """Stable name."""
         return self.context.name
 
-    def bandwidth_bps(self, assumed_bps: float) -> float:
-        """Bandwidth: declared, else measured, else assumed, bit/s."""
-        return self.context.bandwidth_bps or self.measured_bps or assumed_bps
 
-
+@dataclass(eq=False)
 class Clients:
     """The clients of an engine, from which a cohort is chosen; an adapter that knows more of them has its own.
 
     Attributes:
+        connected: The connected clients, with what is known of each.
+        look: Called before each question; raises to end a wait, and may book failures.
+        are_all: Whether no other clients ever come.
         num_connected: How many were connected when :meth:`nodes` was last asked.
     """
 
-    num_connected = 0
-
-    def __init__(
-        self,
-        connected: Callable[[], Sequence[Node]],
-        look: Callable[[], None] = lambda: None,
-        *,
-        are_all: bool = False,
-    ) -> None:
-        """Ask an engine.
-
-        Args:
-            connected: The connected clients, with what is known of each.
-            look: Called before each question; raises to end a wait, and may book failures.
-            are_all: Whether no other clients ever come.
-        """
-        self._connected, self._look, self._are_all = connected, look, are_all
+    connected: Callable[[], Sequence[Node]]
+    look: Callable[[], None] = lambda: None
+    are_all: bool = field(default=False, kw_only=True)
+    num_connected: int = field(default=0, init=False)
 
     def nodes(self, cohort: Mapping[str, int] | None) -> Sequence[Node]:
         """Clients that are connected and known well enough.
@@ -70,14 +57,14 @@ class Clients:
             cohort: Clients of a round that was interrupted by a restart and goes on: the engine's id of each, which may
                 be another one now, by name; None for any clients.
         """
-        self._look()
-        nodes = self._connected()
+        self.look()
+        nodes = self.connected()
         self.num_connected = len(nodes)
         return nodes
 
     def may_more_come(self) -> bool:
         """Whether it is worth to wait for more clients than have come."""
-        return not self._are_all
+        return not self.are_all
 
     def why_none(self, num_busy: int) -> str:
         """Why no client can be chosen, if this many are busy."""

@@ -9,8 +9,9 @@ from typing import Protocol
 import numpy as np
 
 from fedroster.core.arrays import BoolArray, FloatArray
-from fedroster.core.checks import check_number, shown
+from fedroster.core.checks import shown
 from fedroster.core.errors import InvalidInputError
+from fedroster.core.parameters import Parameters, Positive
 
 _LONGEST_NAME = 128
 _LEAST_SHARE = 0.01
@@ -49,7 +50,12 @@ class NodeContext:
     doubt: str = ""
 
 
-def _number(record: Mapping[str, object], key: str, least: float, most: float) -> float | None:
+def _number(
+    record: Mapping[str, object],
+    key: str,
+    least: float,
+    most: float,
+) -> float | None:
     value = record.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:  # NaN differs from itself
         return None
@@ -67,14 +73,9 @@ def checked_name(value: object) -> str:
 
 
 def read_context(values: Mapping[str, object], *, registered: str = "") -> NodeContext:
-    """Read and bound what a node sent.
+    """Read what a node says, by name: numbers outside their range are clipped, those that are none are not given.
 
-    Numbers outside their range are clipped, those that are none count as not given.
-
-    Args:
-        values: What the node says, by name.
-        registered: Name that the operator registered for the node, which goes before the one that it reports; empty
-            for none.
+    A name that the operator ``registered`` goes before the one that it reports; empty for none.
 
     Raises:
         InvalidInputError: If the values hold no usable name.
@@ -84,11 +85,10 @@ def read_context(values: Mapping[str, object], *, registered: str = "") -> NodeC
         raise InvalidInputError(
             f"its name is {shown(values.get('name'))}; expected 1 to {_LONGEST_NAME} printable characters"
         )
-    share = _number(values, "cpu-share", _LEAST_SHARE, 1.0)
     willing = values.get("willing", True)
     return NodeContext(
         name=name,
-        cpu_share=1.0 if share is None else share,
+        cpu_share=_number(values, "cpu-share", _LEAST_SHARE, 1.0) or 1.0,
         bandwidth_bps=_number(values, "bandwidth-bps", _LEAST_BANDWIDTH_BPS, _MOST_BANDWIDTH_BPS),
         num_examples=int(_number(values, "num-examples", 0, _MOST_EXAMPLES) or 0),
         willing=willing is True,
@@ -138,16 +138,12 @@ def paper_features(
     Returns:
         Shape (nodes, 3), >= 0.
     """
-    share = np.fromiter((node.cpu_share for node in nodes), np.float64, len(nodes))
-    features = np.empty((3, len(nodes))).T  # the selector's order, never copied
-    features[:, 0] = 1.0 / share
-    features[:, 1] = cold
-    features[:, 2] = model_bit / bandwidth_bps
-    return features
+    share = np.array([node.cpu_share for node in nodes])
+    return np.array([1.0 / share, cold, model_bit / bandwidth_bps]).T  # the selector's order, never copied
 
 
 @dataclass(frozen=True, slots=True)
-class ContextOptions:
+class ContextOptions(Parameters):
     """When contexts are asked for, how long they count, and what the policy sees of them.
 
     Attributes:
@@ -159,16 +155,7 @@ class ContextOptions:
             nodes are all one's own.
     """
 
-    fresh_s: float = 300.0
-    timeout_s: float = 30.0
+    fresh_s: Positive = 300.0
+    timeout_s: Positive = 30.0
     features: Features = paper_features
     trust_names: bool = False
-
-    def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            ConfigurationError: If a parameter is out of its range.
-        """
-        for name in ("fresh_s", "timeout_s"):
-            check_number(name, getattr(self, name), above=0.0)

@@ -29,10 +29,9 @@ def edge_features(
     Returns:
         Shape (nodes, 2).
     """
-    features = np.empty((2, len(nodes))).T
-    features[:, 0] = [node.cpu_share for node in nodes]
-    features[:, 1] = (np.log10(bandwidth_bps) - 3.0) / 9.0
-    return np.clip(features, 0.0, 1.0)
+    share = np.array([node.cpu_share for node in nodes])
+    features: FloatArray = np.clip([share, (np.log10(bandwidth_bps) - 3.0) / 9.0], 0.0, 1.0).T
+    return features
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +51,7 @@ class EdgeMap:
     trust_nodes: bool = True
 
     def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            ConfigurationError: If a price is out of its range, or labels are a string.
-        """
+        """Raise a ConfigurationError if a price is out of its range, or labels are a string."""
         check_number("price", self.price, least=0.0)
         for name, price in self.prices.items():
             check_number(f"price of node {name!r}", price, least=0.0)

@@ -66,7 +66,13 @@ class LossReader:
             squared = max(squared, loss**2)
         return Losses(loss, squared, self._bounded(metrics, names.num_samples, 1.0, _MOST_SAMPLES))
 
-    def _bounded(self, metrics: Mapping[str, object], name: str, least: float, most: float) -> float | None:
+    def _bounded(
+        self,
+        metrics: Mapping[str, object],
+        name: str,
+        least: float,
+        most: float,
+    ) -> float | None:
         value = metrics.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
             return None

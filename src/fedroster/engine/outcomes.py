@@ -47,11 +47,6 @@ class Outcomes:
     reasons: dict[str, str] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
 
-    def answered(self, name: str, time_s: float, losses: Losses) -> None:
-        """Book a usable reply, whose status is not known yet."""
-        self.times_s[name] = time_s
-        self.losses[name] = losses
-
     def failed(self, name: str, reason: str, status: Status = Status.FAILED) -> None:
         """Book that nothing usable came."""
         self.status[name] = status
@@ -59,16 +54,12 @@ class Outcomes:
         self.times_s.pop(name, None)
 
     def tell(self, selector: Selector, number: int, round_s: float | None) -> None:
-        """Report to a selector, which ignores what it knows already.
+        """Report the round of a number to a selector, which ignores what it knows already.
 
-        Args:
-            selector: The selector.
-            number: The round.
-            round_s: How long it took, seconds, > 0: no reply took longer; None where that is told already.
+        It took ``round_s`` seconds, > 0: no reply took longer; None where that is told already.
         """
         status: dict[ClientId, Status | None] = {name: how for name, how in self.status.items() if how is not None}
         answered = [name for name, how in self.status.items() if how is not None and how <= Status.LATE]
-
         told = self.losses if wants_losses(selector.policy) else {}
 
         def measured(kind: str) -> Mapping[ClientId, float] | None:

@@ -53,10 +53,10 @@ class PushedRounds:
             pause: Waits for clients, for as many seconds at most; None where replies and clients come on other threads.
         """
         self.rounds, self._now = rounds, now
-        self._pause = self._wait_on_lock if pause is None else pause
-        self._rules, self._log = rounds.rules, rounds.log
-        self._losses = LossReader(LossMetrics() if losses is None else losses)
         self.lock = threading.Condition(threading.RLock())
+        self._pause = pause or (lambda seconds: self.lock.wait(min(_LOOK_S, seconds)))
+        self._rules, self._log = rounds.rules, rounds.log
+        self._losses = LossReader(losses or LossMetrics())
         self._stragglers: dict[str, OpenRound] = {}
         self._is_first, self._was_used = True, False
         self._last_round_s, self._hinted = math.inf, False
@@ -71,21 +71,17 @@ class PushedRounds:
         with self.lock:
             for name, round_ in list(self._stragglers.items()):
                 if self._now() >= round_.ending.given_up_s:
-                    self._log.warning(
-                        "%s has not answered in round %d and is given up", plain(name), round_.choice.round
-                    )
+                    said = "%s has not answered in round %d and is given up"
+                    self._log.warning(said, plain(name), round_.choice.round)
                     self.lost(round_, name, "it has not answered")
             return set(self._stragglers)
 
     # ---------------------------------------------------------------- a round
 
     def begin(self, clients: Clients, model_bit: float, *, at_most: int | None = None) -> OpenRound:
-        """Wait for clients, and choose a cohort or go on with the one that was interrupted.
+        """Wait for clients, and choose a cohort for a model of so many bits, or go on with one that was interrupted.
 
-        Args:
-            clients: The engine's clients.
-            model_bit: Size of the model, bit.
-            at_most: Fill so many free places; None for a whole round.
+        With ``at_most`` it fills so many free places.
 
         Raises:
             NoNodesError: If no client can be chosen for longer than ``wait_s``.
@@ -129,16 +125,11 @@ class PushedRounds:
     ) -> list[OpenRound]:
         """Choose clients for free places: a round for each, all of one number; none if no client can be chosen now.
 
-        Args:
-            clients: The engine's clients.
-            model_bit: Size of the model, bit.
-            places: How many are free, >= 1.
-            at_work: Clients at the other places; if there are none, this waits, and raises as :meth:`begin` does.
+        Without clients ``at_work`` at the other places this waits, and raises as :meth:`begin` does.
         """
         with self.lock:
             if not at_work:
-                round_ = self.begin(clients, model_bit, at_most=places)
-                return _split(round_)
+                return _split(self.begin(clients, model_bit, at_most=places))
             started_s, busy = self._now(), self.busy() | set(at_work)
             nodes = [node for node in clients.nodes(None) if node.context.willing and node.name not in busy]
             if not nodes:
@@ -147,8 +138,7 @@ class PushedRounds:
                 choice = self.rounds.choose(nodes, model_bit, is_last=False, at_most=places, at_work=at_work)
             except RoundNotBegunError:  # it can begin when others have answered
                 return []
-            round_ = OpenRound(choice, clients.num_connected, len(nodes), self._now() - started_s)
-            return _split(round_)
+            return _split(OpenRound(choice, clients.num_connected, len(nodes), self._now() - started_s))
 
     def fill_again(self, clients: Clients) -> list[OpenRound]:
         """A round for each client that was at work before a restart; those that are gone have dropped out."""
@@ -190,9 +180,6 @@ class PushedRounds:
                 self._log.warning("waiting for clients: %s", clients.why_none(len(self._stragglers)))
             self._pause(left_s)
 
-    def _wait_on_lock(self, seconds: float) -> None:
-        self.lock.wait(min(_LOOK_S, seconds))
-
     def sent(
         self,
         round_: OpenRound,
@@ -226,7 +213,7 @@ class PushedRounds:
         signature: FloatArray | None = None,
         time_s: float | None = None,
     ) -> bool:
-        """Book a reply.
+        """Book a client's reply; returns whether it counts.
 
         Args:
             round_: Its round.
@@ -236,45 +223,39 @@ class PushedRounds:
             metrics: Its losses, by name.
             signature: That of its update, shape (s,); None where the policy learns from none.
             time_s: How long it took from sending, seconds; None if it came now.
-
-        Returns:
-            Whether it counts.
         """
         with self.lock:
             if not self.awaits(round_, name):
                 return False
+            outcomes = Outcomes() if round_.is_over else round_.outcomes
             if wrong is not None:
                 self._warn_of_refused(round_, name, wrong)
                 if not round_.flaw:
-                    (Outcomes() if round_.is_over else round_.outcomes).refused.add(name)
+                    outcomes.refused.add(name)
                     self.failed(round_, name, wrong)
                     return False
             time_s = max(self._now() - round_.sent_s if time_s is None else time_s, LEAST_TIME_S)
-            outcomes = Outcomes() if round_.is_over else round_.outcomes
-            outcomes.answered(name, time_s, self._losses.read(metrics or {}))
+            outcomes.times_s[name] = time_s
+            outcomes.losses[name] = self._losses.read(metrics or {})
             if signature is not None:
                 outcomes.signatures[name] = signature
             counts = False
             if wrong is not None:
                 outcomes.reasons[name] = wrong
             elif not round_.is_over:
-                weights = round_.choice.weights
-                weight = None if weights is None else weights[name]
-                round_.usable.append(Reply(name, content, time_s, weight))
+                weights = round_.choice.weights or {}
+                round_.usable.append(Reply(name, content, time_s, weights.get(name)))
                 counts = round_.ending.counts([reply.time_s for reply in round_.usable])[-1]
             outcomes.status[name] = Status.COMPLETED if counts else Status.LATE
             self._booked(round_, name, outcomes, f"its update came after {time_s:.1f} s and is not used", time_s)
             return counts
 
-    def failed(self, round_: OpenRound, name: str, reason: str) -> None:
-        """Book that a client failed, or that its reply cannot be used."""
-        self._not_usable(round_, name, reason, Status.FAILED)
-
     def lost(self, round_: OpenRound, name: str, reason: str) -> None:
         """Book that a client is gone, or does not answer any more."""
-        self._not_usable(round_, name, reason, Status.DROPPED)
+        self.failed(round_, name, reason, Status.DROPPED)
 
-    def _not_usable(self, round_: OpenRound, name: str, reason: str, status: Status) -> None:
+    def failed(self, round_: OpenRound, name: str, reason: str, status: Status = Status.FAILED) -> None:
+        """Book that a client failed, or that its reply cannot be used."""
         with self.lock:
             if not self.awaits(round_, name):
                 return
@@ -316,7 +297,7 @@ class PushedRounds:
         if (
             not round_.was_said
             and round_.waiting
-            and self._rules.of(round_.choice.round).deadline_s == math.inf
+            and round_.ending.rules.deadline_s == math.inf
             and waited_s >= max(_MINUTE_S, _SILENCE * (0.0 if math.isnan(expected_s) else expected_s))
         ):
             round_.was_said = True
@@ -337,12 +318,7 @@ class PushedRounds:
             )
 
     def wait(self, round_: OpenRound, check: Callable[[], None] = lambda: None) -> None:
-        """Wait until a round is complete.
-
-        Args:
-            round_: The round.
-            check: Called while this waits; raises to end the wait, and may book failures.
-        """
+        """Wait until a round is complete; ``check`` is called meanwhile, may book failures, and raises to end it."""
         with self.lock:
             while not self.is_complete(round_):
                 check()
@@ -353,7 +329,7 @@ class PushedRounds:
     def close(
         self,
         round_: OpenRound,
-        odd: Callable[[list[Reply]], dict[str, str]] | None = None,
+        odd: Callable[[list[Reply]], dict[str, str]] = lambda usable: {},
         *,
         least: int = 0,
     ) -> list[Reply]:
@@ -361,8 +337,7 @@ class PushedRounds:
 
         Args:
             round_: The round.
-            odd: Says what is wrong with usable replies beside each other, by name: then others may count in their
-                place; None for nothing.
+            odd: Says what is wrong with usable replies beside each other, by name: then others count in their place.
             least: Fewer updates than these are not used.
 
         Returns:
@@ -375,7 +350,7 @@ class PushedRounds:
             round_.is_over = True
             round_.usable.sort(key=lambda reply: reply.time_s)
             outcomes = round_.outcomes
-            wrong = {} if odd is None else odd(round_.usable)
+            wrong = odd(round_.usable)
             for name, reason in wrong.items():
                 self._warn_of_refused(round_, name, reason)
                 if round_.flaw:
@@ -390,8 +365,9 @@ class PushedRounds:
             round_.usable = [reply for reply in rest if outcomes.status[reply.name] is Status.COMPLETED]
             if len(round_.usable) < least:
                 said = f"{len(round_.usable)} updates came, and the strategy needs {least}: none is used"
-                outcomes.reasons |= dict.fromkeys((reply.name for reply in round_.usable), said)
-                outcomes.status |= dict.fromkeys((reply.name for reply in round_.usable), Status.LATE)
+                names = [reply.name for reply in round_.usable]
+                outcomes.reasons |= dict.fromkeys(names, said)
+                outcomes.status |= dict.fromkeys(names, Status.LATE)
                 self._log.warning("round %d: %s", round_.choice.round, said)
                 round_.usable = []
             for name in round_.waiting:
@@ -403,11 +379,8 @@ class PushedRounds:
             self.rounds.end(round_)
             self._was_used |= bool(round_.usable)
             reasons = {outcomes.reasons.get(name) for name in round_.choice.clients}
-            if (
-                not self._was_used
-                and outcomes.refused >= set(round_.choice.clients)
-                and len(reasons) == 1 < len(outcomes.refused)
-            ):
+            is_one = len(reasons) == 1 < len(outcomes.refused)
+            if is_one and not self._was_used and outcomes.refused >= round_.choice.clients.keys():
                 raise AllRefusedError(
                     f"all {len(outcomes.refused)} replies of the first round are refused: {reasons.pop()}; if that is "
                     "how your clients answer, give check=None or a function of your own"

@@ -130,8 +130,7 @@ class RememberedUpdates:
     def end(self, number: int, used: Iterable[str]) -> None:
         """Remember the updates of a round that are used; they are on the disk when this returns."""
         assert self._table is not None
-        digests = {digest for name in used if (digest := digest_of(name)) in self._held}
-        found = {digest: _mean(self._held[digest]) for digest in sorted(digests)}
+        found = {digest: _mean(self._held[digest]) for digest in sorted(self._held.keys() & set(map(digest_of, used)))}
         self._learn(self._table, found)
         if self._folder is None:
             return
@@ -157,7 +156,7 @@ class RememberedUpdates:
         self._samples = {digest: samples for digest, samples in self._samples.items() if digest not in digests}
 
     def _sent(self) -> str:
-        return _digest(*(array.tobytes() for array in self._model.values()))
+        return digest_of(b"".join(array.tobytes() for array in self._model.values()))
 
     def _files(self, digest: str = "*") -> list[Path]:
         """Updates on the disk, the oldest first."""
@@ -175,13 +174,11 @@ class RememberedUpdates:
                     if int(file.stem[:9]) >= number:
                         file.unlink()
                 return
-            kept = [{key: array.shape[1:] for key, array in each.items()} for each, _ in found.values()]
-            if any(each != shapes for each in kept):
+            if any({key: array.shape[1:] for key, array in each.items()} != shapes for each, _ in found.values()):
                 raise StateFileError(f"{str(self._folder)!r} has updates of another model; expected another folder")
             for _ in range(number - last - 1):
                 self._learn(table, {})  # rows grow older in rounds without an update, too
-            updates = {digest: (each, header["samples"]) for digest, (each, header) in found.items()}
-            self._learn(table, updates)
+            self._learn(table, {digest: (each, header["samples"]) for digest, (each, header) in found.items()})
             last = number
 
 
@@ -201,10 +198,6 @@ def _floats(arrays: Mapping[str, Any]) -> Arrays:
     return {name: array for name, array in found.items() if array.dtype.kind == "f"}
 
 
-def digest_of(name: str) -> str:
-    """By what files call a client."""
-    return _digest(name.encode())
-
-
-def _digest(*parts: bytes) -> str:
-    return blake2b(b"".join(parts), digest_size=16).hexdigest()
+def digest_of(what: str | bytes) -> str:
+    """By what files call a client or a model."""
+    return blake2b(what.encode() if isinstance(what, str) else what, digest_size=16).hexdigest()

@@ -7,6 +7,7 @@ a reply claims, and hears what is wrong with it.
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from contextlib import suppress
@@ -36,7 +37,9 @@ class ArrayForm:
 
 
 def check_array(
-    claimed: ArrayForm, sent: ArrayForm | None, read: Callable[[], np.ndarray[Any, np.dtype[Any]]]
+    claimed: ArrayForm,
+    sent: ArrayForm | None,
+    read: Callable[[], Numbers],
 ) -> str | None:
     """Look for what no aggregation can use in an array.
 
@@ -63,10 +66,9 @@ def check_array(
     is_odd = (found.char not in _NUMBERS or not found.isnative) and (not sent or claimed.dtype != sent.dtype)
     if is_odd or (found.kind != wanted and not is_counter):
         return f"is of type {claimed.dtype[:40]!r}; expected {'numbers' if sent is None else sent.dtype}"
-    if sent and claimed.shape != sent.shape:
-        is_bytes = claimed.dtype == sent.dtype == "uint8" and len(claimed.shape) == len(sent.shape) == 1
-        if not is_bytes:
-            return f"has shape {claimed.shape}; expected {sent.shape}"
+    is_bytes = sent and claimed.dtype == sent.dtype == "uint8" and len(claimed.shape) == len(sent.shape) == 1
+    if sent and claimed.shape != sent.shape and not is_bytes:
+        return f"has shape {claimed.shape}; expected {sent.shape}"
     try:
         values = read()
         if values.shape != claimed.shape or values.dtype != found:
@@ -179,9 +181,7 @@ _RECENT, _ENOUGH = 64, 3
 
 def _usual(values: Collection[float]) -> float:
     """The median, the lower one of two, of at least three values; 0 of fewer."""
-    if len(values) < _ENOUGH:
-        return 0.0
-    return sorted(values)[(len(values) - 1) // 2]
+    return statistics.median_low(values) if len(values) >= _ENOUGH else 0.0
 
 
 def outweighing(weights: Mapping[str, float]) -> set[str]:
@@ -228,11 +228,9 @@ class Judge(Generic[T]):
 
     def flaw(self, sent: T) -> str:
         """What is wrong with a model that is about to be sent; empty for nothing."""
-        if self.check is None:
-            return ""
         with suppress(TypeError, ValueError):  # replies to what NumPy cannot read are refused, with the reason
-            arrays = (array for array, _ in self._pairs(sent, sent))
-            return self.sizes.flaw(largest(arrays))
+            if self.check is not None:
+                return self.sizes.flaw(largest(array for array, _ in self._pairs(sent, sent)))
         return ""
 
     def odd(self, replies: Mapping[str, tuple[T, T]]) -> dict[str, str]:

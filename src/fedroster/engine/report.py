@@ -133,11 +133,7 @@ class RoundReport:
         }
 
     def lines(self, paused_before: Mapping[str, int]) -> list[tuple[int, str]]:
-        """What a log should say of the round: levels of :mod:`logging` and lines.
-
-        Args:
-            paused_before: ``paused`` of the report before.
-        """
+        """What a log should say of the round: levels of :mod:`logging` and lines; given ``paused`` of the last one."""
         used, late, waited, failed, lost = (
             [name for name, each in self.status.items() if each is wanted and name not in self.refused]
             for wanted in (Status.COMPLETED, Status.LATE, None, Status.FAILED, Status.DROPPED)
@@ -217,11 +213,7 @@ class RoundSink:
     _open: Mapping[int, _Open] = MappingProxyType({})
 
     def __init__(self, take: Callable[[RoundReport], object]) -> None:
-        """Hand reports on; a subclass with a :meth:`show` of its own needs no ``take``.
-
-        Args:
-            take: Called with each report.
-        """
+        """Call ``take`` with each report; a subclass with a :meth:`show` of its own needs none."""
         self._take = take
 
     def show(self, report: RoundReport) -> None:
@@ -236,19 +228,18 @@ class RoundSink:
             self._look(event, selector)
 
     def _look(self, event: Any, selector: Selector) -> None:
-        over: list[_Open] = []
+        over: set[int] = set()
         if isinstance(event, Decided):
             given_up = event.round - settings_of(selector).patience_rounds
-            over = [one for number, one in self._open.items() if not one.in_places or number <= given_up]
+            over = {number for number, one in self._open.items() if not one.in_places or number <= given_up}
             self._open = {**self._open, event.round: _Open(event, selector)}
         elif isinstance(event, Told) and event.round in self._open:
             self._open[event.round].add(event, selector)
-        over += [
-            one for one in self._open.values() if one not in over and None not in one.round.outcomes.status.values()
-        ]
-        self._open = {number: one for number, one in self._open.items() if one not in over}
-        for one in over:
-            self.show(report_of(selector, one.round, capped_before=one.capped_before))
+        known = self._open
+        over |= {number for number, one in known.items() if None not in one.round.outcomes.status.values()}
+        self._open = {number: one for number, one in known.items() if number not in over}
+        for number in sorted(over):
+            self.show(report_of(selector, known[number].round, capped_before=known[number].capped_before))
 
 
 class _Open:
@@ -263,9 +254,7 @@ class _Open:
         choice = Choice(event.round, dict.fromkeys(map(str, clients), 0), predicted_s=predicted_s)
         there = event.seen
         num_there = int(np.count_nonzero(there))
-        num_free = num_there
-        for slots in event.excluded.values():
-            num_free -= int(np.count_nonzero(there[slots]))
+        num_free = num_there - sum(int(np.count_nonzero(there[slots])) for slots in event.excluded.values())
         known = Outcomes(dict.fromkeys(choice.clients))
         self.round = OpenRound(choice, num_there, num_free, math.nan, outcomes=known, round_s=math.nan)
         self.in_places = event.asked.places is not None
@@ -278,12 +267,8 @@ class _Open:
         outcomes.status |= zip(names, map(Status, told.status.tolist()), strict=True)
         measured = zip(names, told.exchange_time_s.tolist(), strict=True)
         outcomes.times_s |= {name: time_s for name, time_s in measured if not math.isnan(time_s)}
-        known_s = [self.round.round_s]
-        if event.round_s is None:
-            known_s += outcomes.times_s.values()
-        else:
-            known_s.append(event.round_s)
-        self.round.round_s = max((each for each in known_s if not math.isnan(each)), default=math.nan)
+        known_s = outcomes.times_s.values() if event.round_s is None else [event.round_s]
+        self.round.round_s = float(np.fmax.reduce([self.round.round_s, *known_s]))
 
 
 class CsvLog(RoundSink):
@@ -293,11 +278,7 @@ class CsvLog(RoundSink):
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Log to a file.
-
-        Args:
-            path: The file; its folder must exist.
-        """
+        """Log to a file, whose folder must exist."""
         self._path = path
 
     def show(self, report: RoundReport) -> None:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -94,10 +95,10 @@ class Rounds:
         if not weighs:
             refuse_weights(selector.policy, "this engine, as it is set up here, averages updates by its own weights")
         self.rules = rules
-        self._sinks = tuple(each for each in selector.observers if isinstance(each, RoundSink))
+        self.log = log
+        self._sinks = [each for each in selector.observers if isinstance(each, RoundSink)]
         for sink in self._sinks:
             sink.behind_engine = True
-        self.log = log
         self._paused: Mapping[str, int] = {}
         record = next((each for each in selector.observers if isinstance(each, Record)), None)
         if record is not None and state_dir is not None and Path(state_dir).resolve() != record.folder.resolve():
@@ -130,9 +131,9 @@ class Rounds:
         # What the operator says now goes before what was saved.
         resumed.longest_s = rules.cap_s(selector.longest_s)
         resumed.patience_rounds = changed["patience_rounds"]
-        self.selector, self._seed = resumed, settings_of(resumed).seed
-        self._contexts = ContextOptions() if contexts is None else contexts
-        self._edge_rules = EdgeMap() if edge_rules is None else edge_rules
+        self.selector = resumed
+        self._contexts = contexts or ContextOptions()
+        self._edge_rules = edge_rules or EdgeMap()
         self._is_in_places = is_in_places
         self._absent_rounds = rules.absent_rounds * (resumed.cohort_size if is_in_places else 1)
         self._last_seen: dict[str, int] = {}
@@ -201,7 +202,7 @@ class Rounds:
         cold = self.selector.cold()
         features = self._contexts.features(
             contexts,
-            bandwidth_bps=np.array([node.bandwidth_bps(assumed_bps) for node in nodes]),
+            bandwidth_bps=np.array([node.context.bandwidth_bps or node.measured_bps or assumed_bps for node in nodes]),
             cold=np.fromiter(map(cold.__getitem__, names), np.bool_, len(names)),
             model_bit=model_bit,
         )
@@ -218,7 +219,7 @@ class Rounds:
             raise RoundNotBegunError(excluded)
         clients = tuple(map(str, cohort.clients))
         edges = dict(zip(clients, cohort.servers, strict=True)) if isinstance(cohort, EdgeCohort) else {}
-        row_of = dict(zip(names, range(len(names)), strict=True))
+        row_of = {name: row for row, name in enumerate(names)}
         chosen = features[[row_of[name] for name in clients]]
         expected_s = [*self.selector.expected_times_s(chosen, clients=clients).values()] or [math.nan]
         longest_s = self.selector.longest_s  # nothing longer is ever learned
@@ -245,7 +246,7 @@ class Rounds:
         if wanted is None or any(shapes.get(name) != array.shape for name, array in before.items()):
             return None
         models = {name: returned[name][None] for name in before}
-        found: FloatArray = signatures_of(models, before, wanted, seed=self._seed)[0]
+        found: FloatArray = signatures_of(models, before, wanted, seed=settings_of(self.selector).seed)[0]
         return found
 
     def _note(self) -> None:
@@ -260,13 +261,13 @@ class Rounds:
         note(self.selector, _ROUND, self.current.clients)  # last: it says that the others are there
 
     def _note_measured(self) -> None:
-        """Keep the bandwidths that were measured since."""
-        fresh = {name: bps for name, bps in self.bandwidth_bps.items() if self._known_bps.get(name) != bps}
+        """Keep the bandwidths of members that were measured since."""
+        members = set(self.selector.clients)
+        known = self._known_bps
+        fresh = {name: bps for name, bps in self.bandwidth_bps.items() if name in members and known.get(name) != bps}
         if self._record is not None and fresh:
-            members = set(self.selector.clients)
-            measured = {name: bps for name, bps in fresh.items() if name in members}
-            self._known_bps |= measured
-            note(self.selector, _BANDWIDTH, measured, of_all=False)
+            known |= fresh
+            note(self.selector, _BANDWIDTH, fresh, of_all=False)
 
     def _let_in(self, nodes: Sequence[Node]) -> list[Node]:
         """The nodes that are members now; one whose name reads as that of another client stays out."""
@@ -310,17 +311,13 @@ class Rounds:
     def go_on(self, here: Sequence[Node]) -> Choice | None:
         """Go on with the round that was begun before a restart, so that no node is counted twice.
 
-        Args:
-            here: Those of its nodes that are connected; the others have dropped out.
-
-        Returns:
-            The round; None if none of its nodes is connected.
+        Those of its nodes that are not ``here`` have dropped out.  Returns the round; None if none is here.
         """
         self.is_resuming = False
         cohort = self.current.clients
         self.log.info("round %d goes on with %d of %d nodes", self.current.round, len(here), len(cohort))
-        self.miss(self.current.round, cohort.keys() - {node.name for node in here})
         there = {node.name: node.node_id for node in here}
+        self.miss(self.current.round, cohort.keys() - there)
         self.current = replace(self.current, clients={**cohort, **there}, is_resumed=True)
         if not here:
             return None
@@ -383,21 +380,32 @@ class Rounds:
 def _last_round(selector: Selector) -> Choice:
     """The round that an engine began last; where it was killed before it noted more, only who has not answered."""
     number = selector.round
-    noted_in, clients = noted(selector, _ROUND)
-    weighed_in, weights = noted(selector, _WEIGHTS)
-    known = {str(name): weight for name, weight in weights.items()} if weighed_in == number else None
-    if noted_in != number:
-        open_ = dict.fromkeys(map(str, selector.open_rounds().get(number, ())), 0)
-        return Choice(number, open_, weights=known)
-    edges = {}
-    if isinstance(selector, EdgeSelector):
-        labels = [*selector.budgets]
-        edges = {str(name): labels[int(at)] for name, at in noted(selector, _EDGES)[1].items()}
-    return Choice(number, {str(name): int(node_id) for name, node_id in clients.items()}, edges, weights=known)
+
+    def known(what: str) -> dict[str, float] | None:
+        noted_in, numbers = noted(selector, what)
+        return {str(name): value for name, value in numbers.items()} if noted_in == number else None
+
+    ids = known(_ROUND)
+    if ids is None:
+        ids = dict.fromkeys(map(str, selector.open_rounds().get(number, ())), 0)
+    labels = [*selector.budgets] if isinstance(selector, EdgeSelector) else []
+    edges = {name: labels[int(at)] for name, at in (known(_EDGES) or {}).items()}
+    return Choice(
+        number,
+        {name: int(node_id) for name, node_id in ids.items()},
+        edges,
+        weights=known(_WEIGHTS),
+    )
 
 
-def warn_of_untested(engine: str, version: str, tested: tuple[int, ...], log: logging.Logger) -> None:
-    """Say that an engine is newer than the major and minor version that was tested."""
+def warn_of_untested(
+    engine: str,
+    package: str,
+    tested: tuple[int, ...],
+    log: logging.Logger,
+) -> None:
+    """Say that an engine's package is newer than the major and minor version that was tested."""
+    version = metadata.version(package)
     found = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
     if found > tested:
         log.warning(

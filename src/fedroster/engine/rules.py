@@ -12,7 +12,6 @@ from fedroster.core.errors import ConfigurationError, FedrosterError
 
 T = TypeVar("T")
 
-
 _WAIT_S = 60.0
 
 
@@ -67,11 +66,7 @@ class RoundRules:
     deadline_of: Callable[[int], float] | None = None
 
     def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            ConfigurationError: If a parameter is out of its range.
-        """
+        """Raise a ConfigurationError if a parameter is out of its range."""
         if self.deadline_s != math.inf:
             check_number("deadline_s", self.deadline_s, above=0.0)
         for name in ("longest_s", "evaluate_deadline_s"):
@@ -92,14 +87,7 @@ class RoundRules:
         return (_WAIT_S if is_first else math.inf) if self.wait_s is None else self.wait_s
 
     def of(self, number: int) -> RoundRules:
-        """The rules of one round, with its own deadline.
-
-        Args:
-            number: Its number.
-
-        Raises:
-            ConfigurationError: If ``deadline_of`` gives no time.
-        """
+        """The rules of the round of a number, with its own deadline, which must be a time, as for all rounds."""
         if self.deadline_of is None:
             return self
         return replace(self, deadline_s=self.deadline_of(number), deadline_of=None)
@@ -110,11 +98,7 @@ class RoundRules:
         return self.evaluate or ("all" if self.deadline_s == math.inf else "idle")
 
     def evaluation_limit_s(self, timeout_s: float | None) -> float:
-        """How long evaluation waits for replies, seconds.
-
-        Args:
-            timeout_s: The caller's own limit; None for none.
-        """
+        """How long evaluation waits for replies, seconds; ``timeout_s`` is the caller's own limit, None for none."""
         return min(self.evaluate_deadline_s or self.deadline_s, math.inf if timeout_s is None else timeout_s)
 
     def ending(self, wanted: int, sent_s: float, timeout_s: float | None) -> Ending:
@@ -132,11 +116,7 @@ class RoundRules:
         return Ending(self, self.first or wanted, sent_s, until_s, given_up_s)
 
     def cap_s(self, of_selector: T) -> T | float:
-        """The cap on exchange times that counts.
-
-        Args:
-            of_selector: The selector's own; of two in seconds the shorter one counts.
-        """
+        """The cap on exchange times that counts, given the selector's own: of two in seconds the shorter one."""
         longest_s = self.longest_s or 2.0 * self.deadline_s
         if longest_s == math.inf:
             return of_selector
@@ -167,11 +147,7 @@ class Ending:
         return num_usable >= self.wanted or (is_late and num_usable >= self.rules.min_replies)
 
     def counts(self, times_s: Sequence[float]) -> list[bool]:
-        """Which usable replies count, the others being late.
-
-        Args:
-            times_s: Their exchange times, ascending, seconds.
-        """
+        """Which usable replies count, the others being late, by their exchange times, ascending, seconds."""
         counted = 0
         answers = []
         for time_s in times_s:

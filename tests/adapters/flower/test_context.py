@@ -177,9 +177,9 @@ def test_measured_bandwidth_is_used_when_none_is_declared():
     grid, fake, _ = selecting(nodes, m=2)
     play(grid, fake)
     book = {node.node_id: node for node in grid._roster.known(nodes)}
-    assert book[100].bandwidth_bps(1e7) == 5e5
+    assert book[100].context.bandwidth_bps == 5e5
     model_bit = 8 * sum(len(array.data) for array in model().values())
-    assert book[101].bandwidth_bps(1e7) == pytest.approx(2 * model_bit / 1.0, rel=0.1)  # there and back in a second
+    assert book[101].measured_bps == pytest.approx(2 * model_bit / 1.0, rel=0.1)  # there and back in a second
 
 
 def test_lying_about_the_speed_buys_nothing():

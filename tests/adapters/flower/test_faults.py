@@ -350,7 +350,7 @@ def test_a_training_without_a_context_counts_all_the_same():
     ("version", "is_new"), [("1.22.0", False), ("1.42.9", False), ("1.43.0", True), ("2.0.0rc1", True), ("dev", False)]
 )
 def test_a_flower_newer_than_what_was_tested_is_warned_of(monkeypatch, caplog, version, is_new):
-    monkeypatch.setattr("fedroster.adapters.flower.grid.metadata.version", lambda name: version)
+    monkeypatch.setattr("fedroster.engine.rounds.metadata.version", lambda name: version)
     selecting(fleet(1))
     assert ("was tested up to 1.42" in caplog.text) is is_new
 

@@ -16,7 +16,7 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.collab.api.exceptions import RunAborted
 
 from fedroster import Rules, Selector, Uniform, make_policy
-from fedroster.adapters.nvflare import NoNodesError, RoundRules, RoundSink, SelectingClients, collaboration
+from fedroster.adapters.nvflare import NoNodesError, RoundRules, RoundSink, SelectingClients
 from fedroster.core.errors import ConfigurationError, InUseError, InvalidInputError
 from fedroster.core.problem import Status
 from fedroster.folder.events import Told
@@ -211,7 +211,7 @@ def test_a_model_that_is_none_is_refused_before_anything_is_chosen():
 
 
 def test_a_newer_flare_is_warned_of(monkeypatch, caplog):
-    monkeypatch.setattr(collaboration.metadata, "version", lambda name: "3.1.0")
+    monkeypatch.setattr("fedroster.engine.rounds.metadata.version", lambda name: "3.1.0")
     with job({"a": Site()}), caplog.at_level(logging.WARNING, "nvflare.fedroster"):
         clients_of(m=1)
     assert "NVFlare is 3.1.0, and fedroster's adapter was tested up to 2.9" in caplog.text

@@ -45,11 +45,7 @@ class ContextReporter:
     """
 
     def __init__(self, measure: Measure | None = None) -> None:
-        """Make a reporter.
-
-        Args:
-            measure: Given the node's Flower context, returns what it knows better than the defaults; None for nothing.
-        """
+        """Report what ``measure`` knows better than the defaults of the node's Flower context; None for nothing."""
         self._measure = measure
 
     def register(self, app: ClientApp) -> None:
@@ -71,9 +67,8 @@ class ContextReporter:
             f"node-{context.node_id}" if partition is None else f"partition-{partition}"
         )
         values: dict[str, str | int | float | bool] = {"name": name}
-        for key in ("name", "cpu-share", "bandwidth-bps", "num-examples", "willing", "edge", "price"):
-            if key in config:
-                values[key] = config[key]
+        keys = ("name", "cpu-share", "bandwidth-bps", "num-examples", "willing", "edge", "price")
+        values |= {key: config[key] for key in keys if key in config}
         if self._measure is not None:
             values |= {key: value for key, value in self._measure(context).items() if value is not None}
         if "cpu-share" not in values:

@@ -82,24 +82,19 @@ class Exchange:
         self,
         messages: Sequence[Message],
         then: Callable[[Flight], None],
-    ) -> tuple[list[Flight], list[int]]:
-        """Send messages, at most one for each node, whose replies ``then`` takes.
-
-        Returns:
-            The flights, and the nodes whose message the grid did not take.
-        """
+    ) -> list[Flight]:
+        """Send messages, at most one for each node, whose replies ``then`` takes; returns those that the grid took."""
         if not messages:
-            return [], []
+            return []
         taken = set(self._grid.push_messages(messages))  # every grid writes the ids on the messages, too
         sent_s = self.clock.now()
-        sent = [Flight(message, message.metadata.message_id, sent_s, then) for message in messages]
-        flights = [flight for flight in sent if flight.message_id in taken]
-        refused = [flight.node_id for flight in sent if flight.message_id not in taken]
+        flights = [Flight(message, message.metadata.message_id, sent_s, then) for message in messages]
+        flights = [flight for flight in flights if flight.message_id in taken]
         self.open |= {flight.message_id: flight for flight in flights}
-        if refused:
-            log.warning("%d of %d messages could not be sent", len(refused), len(messages))
+        if len(flights) < len(messages):
+            log.warning("%d of %d messages could not be sent", len(messages) - len(flights), len(messages))
         self._pause_s = _SHORTEST_PAUSE_S
-        return flights, refused
+        return flights
 
     def wait(
         self, flights: Iterable[Flight], until_s: float, is_enough: Callable[[], bool] = lambda: False

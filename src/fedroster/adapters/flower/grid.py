@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from copy import copy
-from importlib import metadata
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -122,13 +121,13 @@ class SelectingGrid(Resumed, Grid):
         """
         if isinstance(grid, SelectingGrid):
             raise ConfigurationError("the grid is a SelectingGrid, whose policy would never be asked; expected one")
-        warn_of_untested("Flower", metadata.version("flwr"), _TESTED, log)
+        warn_of_untested("Flower", "flwr", _TESTED, log)
         self._grid = grid
         self._strategy = strategy
-        self._needs = needs_of(strategy)
+        needs = self._needs = needs_of(strategy)
         is_in_places = places is not None
-        self._needs.check_options(selector.policy, has_memory=memory is not None, is_in_places=is_in_places)
-        self._rules = RoundRules() if rules is None else rules
+        needs.check_options(selector.policy, has_memory=memory is not None, is_in_places=is_in_places)
+        self._rules = rules or RoundRules()
         self._rounds = Rounds(
             selector,
             rules=self._rules,
@@ -144,8 +143,7 @@ class SelectingGrid(Resumed, Grid):
         self._updates: RememberedUpdates | None = None
         if memory is not None:
             self._updates = RememberedUpdates(memory, folder and folder / "updates", is_judged=check is not None)
-        self._exchange = Exchange(grid, Clock() if clock is None else clock)
-        needs = self._needs
+        self._exchange = Exchange(grid, clock or Clock())
         self._checks = {kind: ReplyCheck(check, needs.weight_key, needs.metrics) for kind in ("train", "evaluate")}
         self._checks[""] = ReplyCheck(check)
         self._desk = PushedRounds(
@@ -154,7 +152,7 @@ class SelectingGrid(Resumed, Grid):
             now=self._exchange.clock.now,
             pause=self._exchange.rest,
         )
-        self._roster = Roster(grid, self._exchange, contexts, self._desk, self._rules)
+        self._roster = Roster(grid, self._exchange, contexts, self._desk)
         self._cohort_size = self.selector.cohort_size
         self._places: FilledPlaces | None = None
         if places is not None:
@@ -172,7 +170,7 @@ class SelectingGrid(Resumed, Grid):
             )
         self._kinds = frozenset(kinds)
         self._has_said = False
-        if "FedXgbCyclic" in self._needs.kinds:
+        if "FedXgbCyclic" in needs.kinds:
             log.warning("the strategy asks its nodes in an order of its own; the policy's choice takes its place")
 
     @property
@@ -308,13 +306,12 @@ class SelectingGrid(Resumed, Grid):
 
         self._exchange.wait(out.flights, round_.ending.until_s, lambda: desk.is_complete(round_))
         used = desk.close(round_, odd, least=needs.num_updates)
-        updates = self._updates
-        if updates is not None:
-            updates.begin(arrays_of(messages[0].content), self.selector.clients)
-        if round_.choice.weights is not None or updates is not None:
-            rewrite(messages[0], used, needs.weight_key, updates)
-        if updates is not None:
-            updates.end(round_.choice.round, [reply.name for reply in used])
+        if self._updates is not None:
+            self._updates.begin(arrays_of(messages[0].content), self.selector.clients)
+            rewrite(messages[0], used, needs.weight_key, self._updates)
+            self._updates.end(round_.choice.round, [reply.name for reply in used])
+        elif round_.choice.weights is not None:
+            rewrite(messages[0], used, needs.weight_key)
         replies = [reply.content for reply in used]
         if not needs.num_updates:
             return [*replies, *out.errors]
@@ -341,13 +338,14 @@ class SelectingGrid(Resumed, Grid):
                 out.errors.append(flight.reply)
             self._take(round_, by_id[flight.node_id], flight, model_bit)
 
-        flights, refused = self._exchange.send(outgoing, take)
+        out.flights = self._exchange.send(outgoing, take)
         flaw = self._checks["train"].flaw(outgoing[0]) if outgoing else ""
         self._desk.sent(round_, flaw, timeout_s=timeout)
-        out.flights = flights
-        self._roster.under_way |= {by_id[flight.node_id].name: (round_, flight) for flight in flights}
-        for node_id in refused:
-            self._desk.lost(round_, by_id[node_id].name, "its message could not be sent")
+        under_way = {by_id[flight.node_id].name: (round_, flight) for flight in out.flights}
+        self._roster.under_way |= under_way
+        for name in out.sent:
+            if name not in under_way:
+                self._desk.lost(round_, name, "its message could not be sent")
         return out
 
     def _take(self, round_: OpenRound, node: Node, flight: Flight, model_bit: float) -> None:
@@ -398,7 +396,7 @@ class SelectingGrid(Resumed, Grid):
             limit_s = self._rules.evaluation_limit_s(timeout)
         arrived: list[Flight] = []
         started_s = self._exchange.clock.now()
-        flights, _ = self._exchange.send(messages, arrived.append)
+        flights = self._exchange.send(messages, arrived.append)
         left = self._exchange.wait(flights, self._exchange.clock.now() + limit_s)
         self._exchange.forget(left)
         if check is self._checks["evaluate"] and flights:
@@ -407,10 +405,8 @@ class SelectingGrid(Resumed, Grid):
         if left:
             log.warning("%d of %d nodes have not answered in %.0f s", len(left), len(flights), limit_s)
         good = {f"node {each.node_id}": (each.message, each.reply) for each in arrived if each.reply.has_content()}
-        found = {name: check.wrong(*pair) for name, pair in good.items()}
-        wrong = {name: reason for name, reason in found.items() if reason is not None}
-        rest = {name: pair for name, pair in good.items() if name not in wrong}
-        wrong |= check.odd(rest)
+        wrong = {name: reason for name, pair in good.items() if (reason := check.wrong(*pair)) is not None}
+        wrong |= check.odd({name: pair for name, pair in good.items() if name not in wrong})
         for name, reason in wrong.items():
             log.warning("the reply of %s is refused: %s", name, shown(reason))
         return [each.reply for each in arrived if f"node {each.node_id}" not in wrong]

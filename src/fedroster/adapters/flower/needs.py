@@ -1,8 +1,8 @@
 """What a strategy needs of a selection: it is asked, and so is every strategy that it wraps.
 
-A strategy that works with a fixed number of updates says so
-by an integer attribute ``num_sampled_clients``, as Flower's differential-privacy wrappers do: their noise is calibrated
-for it.  An ``accountant`` says whether it counts on random sampling, which a policy that adapts its choice is not.
+A strategy that works with a fixed number of updates, for which its noise is calibrated, says so by an integer attribute
+``num_sampled_clients``, as Flower's differential-privacy wrappers do.  An ``accountant`` says whether it counts on
+random sampling, which a policy that adapts its choice is not.
 """
 
 from __future__ import annotations
@@ -52,11 +52,7 @@ class StrategyNeeds:
     kinds: frozenset[str] = field(default=frozenset(), compare=False)
 
     def check(self, num_used: int) -> None:
-        """Refuse what would make a guarantee void, by the number of updates that a full round uses.
-
-        Raises:
-            ConfigurationError: If it would.
-        """
+        """Refuse what would make a guarantee void, by the number of updates that a full round uses."""
         if self.amplification:
             raise ConfigurationError(
                 f"{self.strategy} accounts for privacy with {self.amplification!r}, which counts on uniform random "
@@ -96,11 +92,7 @@ class StrategyNeeds:
 
     @staticmethod
     def check_messages(messages: list[Message]) -> None:
-        """Refuse messages of secure aggregation, whose stages are no rounds.
-
-        Raises:
-            ConfigurationError: If they are.
-        """
+        """Refuse messages of secure aggregation, whose stages are no rounds."""
         if _SECURE_AGGREGATION in messages[0].content.config_records:
             raise ConfigurationError(
                 "the messages are of secure aggregation (SecAgg+), each of whose stages must reach the same nodes; "

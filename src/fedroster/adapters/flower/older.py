@@ -41,12 +41,9 @@ _LOOK_S = 0.05
 
 
 def check_fit(sent: FitIns, result: FitRes) -> str | None:
-    """Look for what no strategy can use: numbers that are not finite, another shape, a weight of 0.
+    """Say what no strategy can use: numbers that are not finite, another shape, a weight of 0; None for nothing.
 
     A result with more or fewer arrays than were sent is the strategy's own affair: only its numbers are looked at.
-
-    Returns:
-        What is wrong; None when nothing is.
     """
     known = _arrays(sent.parameters)
     arrays = _arrays(result.parameters)
@@ -93,7 +90,7 @@ def with_selector(
         InUseError: If another process holds the folder.
         LogFileError: If it is damaged or belongs to another policy.
     """
-    rules = RoundRules() if rules is None else rules
+    rules = rules or RoundRules()
     needs_of(strategy).check(rules.first or selector.cohort_size)
     desk = PushedRounds(Rounds(selector, rules=rules, state_dir=state_dir, log=log), losses=losses)
     judge = Judge[Any](check, _pairs, lambda result: result.num_examples)
@@ -210,16 +207,15 @@ class OlderRounds(Resumed):
     def configure_evaluate(self, server_round: int, parameters: Parameters, client_manager: ClientManager) -> Any:
         """Let the strategy evaluate with the clients that the rules leave."""
         self._desk.rounds.settle()
-        there = self._proxies(client_manager)
         who = self._desk.rounds.rules.who_evaluates
         allowed = self._desk.rounds.may_evaluate(self._nodes(client_manager))
-        if who == "cohort":
-            allowed &= set(self._desk.rounds.current.clients)
-        elif who == "idle":
-            allowed -= self._desk.busy()
         manager = client_manager
         if who == "cohort":
+            allowed &= self._desk.rounds.current.clients.keys()
+            there = self._proxies(client_manager)
             manager = _only(client_manager, {name: there[name] for name in there.keys() & allowed})
+        elif who == "idle":
+            allowed -= self._desk.busy()
         made = self._own["configure_evaluate"](server_round, parameters, manager)
         made = [(proxy, ins) for proxy, ins in made if self._name_of(proxy) in allowed]
         self._evaluated = len(made), time.monotonic()
@@ -238,9 +234,8 @@ class OlderRounds(Resumed):
         return {self._name_of(proxy): proxy for proxy in client_manager.all().values()}
 
     def _nodes(self, client_manager: ClientManager) -> list[Node]:
-        now_s = time.monotonic()
         return [
-            Node(int(getattr(proxy, "node_id", number)), NodeContext(name), now_s, registered=True)
+            Node(int(getattr(proxy, "node_id", number)), NodeContext(name), registered=True)
             for number, (name, proxy) in enumerate(self._proxies(client_manager).items())
         ]
 

@@ -7,7 +7,7 @@ its replies then hold the model that came out, and so does their average: the st
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -81,11 +81,7 @@ class FilledPlaces:
         check: ReplyCheck,
         updates: RememberedUpdates | None,
     ) -> None:
-        """Begin, or go on with what is in the folder of the desk's rounds.
-
-        Raises:
-            StateFileError: If that is damaged.
-        """
+        """Begin, or go on with what is in the folder of the desk's rounds; a StateFileError if that is damaged."""
         self._places = places
         self._desk = desk
         self._roster = roster
@@ -93,7 +89,7 @@ class FilledPlaces:
         self._check = check
         self._updates = updates
         folder = desk.rounds.folder
-        self._path = None if folder is None else folder / _FILE
+        self._path = folder and folder / _FILE
         self._model: Arrays = {}
         self._arrays: dict[str, Array] = {}
         self._version = 0
@@ -121,9 +117,8 @@ class FilledPlaces:
         Raises:
             StateFileError: If the kept one has other arrays.
         """
-        if self._model:
-            known = {key: array.numpy().shape for key, array in arrays.items() if key in self._model}
-            if known != {key: array.shape for key, array in self._model.items()}:
+        for key, array in self._model.items():
+            if key not in arrays or arrays[key].numpy().shape != array.shape:
                 raise StateFileError(f"{str(self._path)!r} holds another model; expected another folder")
         return self._filled(arrays)
 
@@ -174,10 +169,7 @@ class FilledPlaces:
             self._wait(len(complete), self._next_s if free > 0 else math.inf)
         self.last = names
         self._was_played = bool(replies)  # without any, a strategy keeps the model that it had
-        for reply in replies:
-            for name, record in reply.content.array_records.items():
-                reply.content[name] = self._filled(record)
-        cut([reply.content for reply in replies])
+        cut([self._fill(reply.content) for reply in replies])
         return [*replies, *errors]
 
     def _begin(self, sent: Arrays) -> None:
@@ -196,13 +188,16 @@ class FilledPlaces:
 
     def renewed(self, messages: Sequence[Message]) -> list[Message]:
         """Messages of the strategy, with the model of this moment."""
-        renewed = []
-        for message in messages:
-            content = RecordDict({**message.content})
-            for name, record in message.content.array_records.items():
-                content[name] = self._filled(record)
-            renewed.append(readdressed(message, message.metadata.dst_node_id, content))
-        return renewed
+        return [
+            readdressed(message, message.metadata.dst_node_id, self._fill(RecordDict({**message.content})))
+            for message in messages
+        ]
+
+    def _fill(self, content: RecordDict) -> RecordDict:
+        """Put the model of this moment into a content."""
+        for name, record in content.array_records.items():
+            content[name] = self._filled(record)
+        return content
 
     def _filled(self, record: ArrayRecord) -> ArrayRecord:
         return ArrayRecord({key: self._arrays.get(key, array) for key, array in record.items()})
@@ -239,14 +234,10 @@ class FilledPlaces:
 
     def _judged(self, done: Sequence[Out]) -> list[tuple[Out, Message | None]]:
         """Take the answers of exchanges that have ended into the model; with each, its reply if it is used."""
-        replies: dict[str, Reply] = {}
-        pairs: dict[str, tuple[Message, Message]] = {}
-        for out in done:
-            for reply in out.round.usable:
-                if out.round.outcomes.status[reply.name] is Status.COMPLETED:
-                    replies[reply.name] = reply
-                    pairs[reply.name] = out.sent[reply.name], reply.content
-        wrong = self._check.odd(pairs)
+        came = [(out, reply) for out in done for reply in out.round.usable]
+        came = [(out, reply) for out, reply in came if out.round.outcomes.status[reply.name] is Status.COMPLETED]
+        wrong = self._check.odd({reply.name: (out.sent[reply.name], reply.content) for out, reply in came})
+        replies = {reply.name: reply for _, reply in came}
         self._num_judged += len(replies)
 
         def odd(usable: Sequence[Reply]) -> dict[str, str]:
@@ -270,11 +261,13 @@ class FilledPlaces:
         """Let an answer change the model, and keep it."""
         samples = float(samples_of(reply.content, self._check.weight_key))
         self._samples[digest_of(reply.name)] = samples
-        if self._check.check is not None:
-            self._doubt(outweighing(self._samples))
+        if self._check.check is not None:  # samples that are too many count no more, nor updates that wait with them
+            doubted = outweighing(self._samples)
+            self._samples = {digest: count for digest, count in self._samples.items() if digest not in doubted}
+            self._buffer = [each for each in self._buffer if digest_of(each.name) not in doubted]
         weight = math.nan if reply.weight is None else reply.weight
         update: Arrays = {}
-        model = dict(self._model)
+        model = self._model.copy()
         for key, array in arrays_of(reply.content.content).items():
             if key not in model:
                 continue
@@ -288,12 +281,6 @@ class FilledPlaces:
             self._change()
         self._arrays = {key: Array(np.asarray(array)) for key, array in self._model.items()}
         self._save([out.round.choice.round, digest_of(reply.name), reply.time_s])
-
-    def _doubt(self, digests: Collection[str]) -> None:
-        """Let samples count no more that are too many beside those that are known now, nor updates that wait."""
-        for digest in digests:
-            del self._samples[digest]
-        self._buffer = [each for each in self._buffer if digest_of(each.name) not in digests]
 
     def _change(self) -> None:
         r"""Take the step of a full buffer: :class:`~fedroster.aggregation.places.FreePlaces` has the equation."""
@@ -317,13 +304,12 @@ class FilledPlaces:
                 moved = {key: array - model[key] for key, array in rewritten.items()}
             for key, array in moved.items():
                 total[key] += array
-        following = dict(model)
-        for key, array in total.items():
-            following[key] = (model[key] + array / self._size).astype(model[key].dtype)
         self._version += 1
         if updates is not None:
             updates.end(self._version, [each.name for each in buffer])
-        self._model = following
+        for key, array in total.items():
+            total[key] = (model[key] + array / self._size).astype(model[key].dtype)
+        self._model = model | total
         self._buffer = []
 
     def _save(self, told: list[Any]) -> None:
@@ -334,8 +320,7 @@ class FilledPlaces:
         parts = []
         for number, each in enumerate(self._buffer):
             parts.append([digest_of(each.name), each.samples, each.version, each.weight])
-            for key, array in each.arrays.items():
-                arrays[f"{number}.{key}"] = array
+            arrays |= {f"{number}.{key}": array for key, array in each.arrays.items()}
         header = {
             "version": self._version,
             "ended": self._ended,

@@ -38,17 +38,10 @@ def is_dropout(reply: Message) -> bool:
 
 
 def check_reply(sent: Message, reply: Message) -> str | None:
-    """Look for what no strategy can use.
+    """Say what no strategy can use in a reply with content; None when there is nothing.
 
     Arrays must hold finite numbers that can be read, and have the names, shapes, and kinds of numbers that were sent.
     Metrics must be finite.  Records that were not sent are not compared with anything.
-
-    Args:
-        sent: The training or evaluation message.
-        reply: A reply with content.
-
-    Returns:
-        What is wrong; None when nothing is.
     """
     arrays = reply.content.array_records
     if kind_of(sent) == "train" and sent.content.array_records and not arrays:
@@ -102,7 +95,7 @@ def form_of(reply: Message, *, of_metrics: bool) -> Form:
     """Names of a reply's arrays and records of metrics, and of the metrics in them."""
     arrays = {("array", name, key) for name, record in reply.content.array_records.items() for key in record}
     metrics = {
-        ("metric", name, key if of_metrics else "")
+        ("metric", name, key)
         for name, record in reply.content.metric_records.items()
         for key in (record if of_metrics else ("",))
     }
@@ -156,13 +149,7 @@ class ReplyCheck(Judge[Message]):
         return None if wrong is None else f"its weight {self.weight_key!r} {wrong}"
 
     def odd(self, replies: Mapping[str, tuple[Message, Message]]) -> dict[str, str]:
-        """What is wrong with a round's replies, compared with each other, by the names of those that are refused.
-
-        In each by itself nothing is wrong.  The others are cut down to the metrics that all of them hold alike.
-
-        Args:
-            replies: What was sent, and the reply, by name.
-        """
+        """What is wrong with the replies of a round beside each other; others lose what not all of them measure."""
         wrong = super().odd(replies)
         if self.check is not None:
             cut([reply.content for name, (_, reply) in replies.items() if name not in wrong])
@@ -200,7 +187,12 @@ def arrays_of(content: RecordDict) -> dict[str, Any]:
     return {name: array.numpy() for record in records for name, array in record.items() if array.stype == _NUMPY}
 
 
-def rewrite(sent: Message, replies: Sequence[Reply], weight_key: str, updates: RememberedUpdates | None) -> None:
+def rewrite(
+    sent: Message,
+    replies: Sequence[Reply],
+    weight_key: str,
+    updates: RememberedUpdates | None = None,
+) -> None:
     """Rewrite replies as :mod:`fedroster.engine.remembered` says, so that a strategy's own average takes its step.
 
     Only arrays of floats that were sent are changed.

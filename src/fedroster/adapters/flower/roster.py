@@ -15,7 +15,6 @@ from fedroster.engine.choose import Clients, Node
 from fedroster.engine.contexts import ContextOptions, NodeContext, checked_name, measured_bandwidth, read_context
 from fedroster.engine.outcomes import OpenRound, shown
 from fedroster.engine.pushed import PushedRounds
-from fedroster.engine.rules import RoundRules
 
 
 class Roster(Clients):
@@ -32,7 +31,11 @@ class Roster(Clients):
     """
 
     def __init__(
-        self, grid: Grid, exchange: Exchange, contexts: ContextOptions | None, desk: PushedRounds, rules: RoundRules
+        self,
+        grid: Grid,
+        exchange: Exchange,
+        contexts: ContextOptions | None,
+        desk: PushedRounds,
     ) -> None:
         """Start without nodes; without ``contexts`` nodes report nothing: all are alike, and named by their id."""
         self._grid = grid
@@ -41,8 +44,6 @@ class Roster(Clients):
         self._contexts = contexts
         self._trusts = contexts is not None and contexts.trust_names
         self._measured_bps = desk.rounds.bandwidth_bps  # by name: they outlive a node's id
-        self._cohort_size = desk.selector.cohort_size
-        self._min_nodes = rules.min_nodes
         self._by_id: dict[int, Node] = {}
         self._id_of: dict[str, int] = {}
         self._refused: set[int] = set()
@@ -172,7 +173,10 @@ class Roster(Clients):
 
     def may_more_come(self) -> bool:
         """Whether a node has been asked for its context and not answered yet, or too few are connected."""
-        return any(node_id in self._asked for node_id in self._silent) or len(self._ids) < self._min_nodes
+        return (
+            any(node_id in self._asked for node_id in self._silent)
+            or len(self._ids) < self._desk.rounds.rules.min_nodes
+        )
 
     def why_none(self, num_busy: int) -> str:
         """Why no node can be chosen."""
@@ -232,10 +236,10 @@ class Roster(Clients):
             for node_id in aging
             if node_id not in self._asked and node_id not in busy
         ]
-        flights, _ = self._exchange.send(queries, self._take_context)
+        flights = self._exchange.send(queries, self._take_context)
         self._asked |= {flight.node_id: flight for flight in flights}
         stale = set(self.stale(aging))
-        if len(self._ids) - len(stale) >= self._cohort_size:
+        if len(self._ids) - len(stale) >= self._desk.selector.cohort_size:
             stale = {node.node_id for node in self.known(stale)}
         # A node that did not answer in time before is not waited for again.
         waited = [flight for flight in flights if flight.node_id in stale]

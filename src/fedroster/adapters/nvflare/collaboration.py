@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +78,8 @@ class SelectingClients(Resumed):
             InUseError: If another process holds ``state_dir``.
             StateFileError: If a saved file is damaged or belongs to another policy.
         """
-        warn_of_untested("NVFlare", metadata.version("nvflare"), TESTED, log)
-        self._rules = RoundRules() if rules is None else rules
+        warn_of_untested("NVFlare", "nvflare", TESTED, log)
+        self._rules = rules or RoundRules()
         self._check = UpdateCheck(check)
         rounds = Rounds(
             selector,
@@ -128,7 +127,8 @@ class SelectingClients(Resumed):
         updates: dict[str, Update] = {}
 
         def take(gcc: object, result: object, context: Any = None) -> None:
-            name, time_s = str(context.caller), time.monotonic() - ending.sent_s
+            name = str(context.caller)
+            time_s = time.monotonic() - ending.sent_s
             self._gone.discard(name)
             updates[name], wrong = self._check.read(sent, result)
             desk.answered(round_, name, result, wrong=wrong, metrics=updates[name].metrics, time_s=time_s)
@@ -152,7 +152,8 @@ class SelectingClients(Resumed):
             Results by name, of ``who_evaluates``: all clients, those that are not busy, or the last cohort.  A client
             that was lost at its last call, or that the selector's rules exclude, is not asked.
         """
-        who, nodes = self._rules.who_evaluates, self._connected()
+        who = self._rules.who_evaluates
+        nodes = self._connected()
         out = self._gone | (self._desk.busy() if who != "all" else set())
         if who == "cohort":
             out |= {node.name for node in nodes} - self._desk.rounds.current.clients.keys()
@@ -168,11 +169,10 @@ class SelectingClients(Resumed):
         return dict(results)
 
     def _connected(self) -> list[Node]:
-        now_s = time.monotonic()
         nodes = []
         for number, proxy in enumerate(collab.clients):
             above = ["", *str(proxy.fqn).split(".")][-2]  # in FLARE's client hierarchy; empty for none
-            nodes.append(Node(number, NodeContext(str(proxy.name), edge=above), now_s, registered=True))
+            nodes.append(Node(number, NodeContext(str(proxy.name), edge=above), registered=True))
         return nodes
 
     def _look(self) -> None:

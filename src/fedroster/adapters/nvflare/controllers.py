@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,15 +113,13 @@ class Selecting(_Controller):
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """Begin the run, or go on with the one that is saved."""
-        warn_of_untested("NVFlare", metadata.version("nvflare"), TESTED, log)
+        warn_of_untested("NVFlare", "nvflare", TESTED, log)
         controller = super()
         if missing := [name for name in _HOOKS if not hasattr(controller, name)]:
             raise ConfigurationError(f"the controller of this version of FLARE has no {missing[0]}, which is needed")
         offloads = getattr(self, "enable_tensor_disk_offload", False)  # such tensors are read by the aggregator alone
         self._check = UpdateCheck(None if offloads else self.check)
-        averages = isinstance(self, BaseFedAvg)
-        for other in ("aggregator", "aggregation_weights"):
-            averages = averages and not getattr(self, other, None)
+        own = getattr(self, "aggregator", None) or getattr(self, "aggregation_weights", None)
         rounds = Rounds(
             self.make_selector(),
             rules=self.rules,
@@ -130,15 +127,15 @@ class Selecting(_Controller):
             edge_rules=self.edge_rules,
             state_dir=self.state_dir,
             log=log,
-            weighs=averages and self._check.check is not None,
+            weighs=isinstance(self, BaseFedAvg) and not own and self._check.check is not None,
             tells_signatures=self._check.check is not None,
         )
-        self._desk = PushedRounds(rounds, losses=self.losses)
         self._signs = signs(rounds.selector.policy)
         self._seen_s: dict[str, float] = {}
         self._sampled: OpenRound | None = None
         self._under_way: tuple[OpenRound, Update] | None = None
         self._tasks: dict[str, tuple[Task, OpenRound, Update]] = {}
+        self._desk = PushedRounds(rounds, losses=self.losses)  # last: other threads note who asks from then on
         super().start_controller(fl_ctx)
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
@@ -156,13 +153,7 @@ class Selecting(_Controller):
         super().handle_event(event_type, fl_ctx)
 
     def sample_clients(self, num_clients: int | None = None) -> list[str]:
-        """Choose the clients of a round; asked twice before anything is sent, it gives the same ones.
-
-        Args:
-            num_clients: The controller's own number; None for none.
-
-        Returns:
-            Names of the clients, at least one.
+        """Names of a round's clients, at least one; asked twice before anything is sent, it gives the same ones.
 
         Raises:
             ConfigurationError: If ``num_clients`` is not the selector's cohort size.
@@ -244,7 +235,10 @@ class Selecting(_Controller):
             self._desk.failed(round_, name, f"FLARE says {code}")
             client_task.result = None
             return
-        update, wrong = self._read(sent, client_task.result)
+        try:
+            update, wrong = self._check.read(sent, FLModelUtils.from_shareable(client_task.result))
+        except Exception as error:  # a result must not be able to end the run
+            update, wrong = Update({}), f"it cannot be read ({type(error).__name__}: {error})"
         held = None if self._check.check is None else (client_task, client_task.result, fl_ctx, update)
         signature = None
         if wrong is None and self._signs is not None:
@@ -305,16 +299,10 @@ class Selecting(_Controller):
             super()._process_result(client_task, fl_ctx)
         self._drop_answered_tasks()
 
-    def _read(self, sent: Update, result: Any) -> tuple[Update, str | None]:
-        try:
-            return self._check.read(sent, FLModelUtils.from_shareable(result))
-        except Exception as error:  # a result must not be able to end the run
-            return Update({}), f"it cannot be read ({type(error).__name__}: {error})"
-
     def _connected(self) -> list[Node]:
         oldest_s = time.monotonic() - self.quiet_s
         return [
-            Node(number, NodeContext(str(client.name)), self._seen_s[client.name], registered=True)
+            Node(number, NodeContext(str(client.name)), registered=True)
             for number, client in enumerate(self.engine.get_clients())
             if self._seen_s.get(client.name, 0.0) >= oldest_s
         ]

@@ -144,16 +144,16 @@ class SelectingEdges(SelectingClients):
         edge_rules: EdgeMap | None = None,
         state_dir: str | Path | None = None,
     ) -> None:
-        """Put a selector before the sites.
+        """Put a selector before the sites; what is not said here is as for :class:`SelectingClients`.
 
         Args:
-            selector: Assigns clients to edge servers; sinks among its observers take a report of every round.
+            selector: Assigns clients to edge servers.
             rules: When rounds end: edge servers wait for their clients until ``deadline_s``, which is finite.
             grace_s: How long the server waits for edge servers beyond that, seconds, > 0.
             contexts: What the policy sees of clients; None for
                 :func:`~fedroster.engine.edges.edge_features`.
             edge_rules: Which edge servers reach a client, and its price.
-            state_dir: Folder at the server in which the selector is saved in every round; None for nowhere.
+            state_dir: Folder in which the selector is saved.
 
         Raises:
             ConfigurationError: If the selector assigns no edge servers, or rounds do not end at one deadline alone.
@@ -168,11 +168,11 @@ class SelectingEdges(SelectingClients):
             raise ConfigurationError("edge servers have no first k and no min_replies: they wait until the deadline")
         self._away: dict[str, tuple[str, float]] = {}
         self._wait_s = rules.deadline_s
-        self._edges = frozenset(map(str, selector.budgets))
+        self._edges = selector.budgets.keys()
         super().__init__(
             selector,
             rules=replace(rules, deadline_s=rules.deadline_s + grace_s),
-            contexts=ContextOptions(features=edge_features) if contexts is None else contexts,
+            contexts=contexts or ContextOptions(features=edge_features),
             edge_rules=edge_rules,
             state_dir=state_dir,
         )
@@ -180,17 +180,11 @@ class SelectingEdges(SelectingClients):
     def call(self, function: str, model: Any, **arguments: Any) -> list[Reply]:
         """Play a round: assign clients, call edge servers with the names of theirs, and return the edge models.
 
-        Args:
-            function: Name of a function that edge servers publish, with the arguments ``model``, ``clients`` and
-                ``deadline_s``, which returns what :func:`call_clients` does.
-            model: An ``FLModel``, arrays by name, or a pair of these and metrics.
-            arguments: Further arguments of the function.
+        Arguments and errors are as in :meth:`SelectingClients.call`; the function, which edge servers publish, takes
+        ``model``, ``clients`` and ``deadline_s``, too, and returns what :func:`call_clients` does.
 
         Returns:
             Replies of edge servers with at least one client whose update is in them, weighed by ``num-examples``.
-
-        Raises:
-            NoNodesError: If no client can be chosen for longer than ``wait_s``.
         """
         sent = read_update(model)
         desk = self._desk
@@ -206,10 +200,12 @@ class SelectingEdges(SelectingClients):
         replies: dict[str, tuple[Update, Reply]] = {}
 
         def take(gcc: object, result: object, context: Any = None) -> None:
-            edge, took_s = str(context.caller), time.monotonic() - ending.sent_s
+            edge = str(context.caller)
+            took_s = time.monotonic() - ending.sent_s
             update, wrong = self._check.read(sent, result)
             replies[edge] = update, Reply(edge, result, took_s)
-            told, busy = update.metrics.get(_CLIENTS), update.metrics.get(_BUSY)
+            told = update.metrics.get(_CLIENTS)
+            busy = update.metrics.get(_BUSY)
             if wrong is None and not isinstance(told, Mapping):
                 wrong = f"its metric {_CLIENTS!r} is {type(told).__name__}; expected times by client"
             for name, (where, _) in list(self._away.items()):
@@ -219,7 +215,13 @@ class SelectingEdges(SelectingClients):
                 how = told.get(name) if isinstance(told, Mapping) else None
                 time_s, why = how if isinstance(how, tuple | list) and len(how) == 2 else (how, wrong)
                 if isinstance(time_s, float) and 0.0 < time_s <= self._wait_s:
-                    desk.answered(round_, name, edge, wrong=why and f"edge server {edge}: {why}", time_s=time_s)
+                    desk.answered(
+                        round_,
+                        name,
+                        edge,
+                        wrong=why and f"edge server {edge}: {why}",
+                        time_s=time_s,
+                    )
                 elif how == _LATE:
                     self._away[name] = edge, ending.given_up_s
                     desk.answered(round_, name, edge, time_s=max(took_s, self._rules.deadline_s) + 1e-6)

@@ -7,10 +7,9 @@ from fedroster.core.errors import MissingDependencyError
 
 try:
     from fedroster.adapters.pfl.checkpoint import RunCheckpoint
-    from fedroster.adapters.pfl.dataset import SelectedDataset, without_amplification
+    from fedroster.adapters.pfl.dataset import SelectedDataset, SelectionMetrics, without_amplification
     from fedroster.adapters.pfl.losses import ReportLosses, ReportSignatures
     from fedroster.adapters.pfl.memory import RememberUpdates, WeighUpdates
-    from fedroster.adapters.pfl.metrics import SelectionMetrics
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "pfl":
         raise

@@ -27,11 +27,7 @@ class RunCheckpoint(Saveable, Checkpointer):
     """
 
     def __init__(self, *parts: Saveable) -> None:
-        """Name what belongs together.
-
-        Args:
-            parts: Model, algorithm, :class:`~fedroster.adapters.pfl.SelectedDataset` and whatever else has a state.
-        """
+        """Name what belongs together: model, algorithm, ``SelectedDataset`` and whatever else has a state."""
         self._parts, self._waits, self._due = parts, False, ""
 
     def set_checkpointer(self, checkpointer: Checkpointer) -> None:
@@ -47,11 +43,7 @@ class RunCheckpoint(Saveable, Checkpointer):
         self._due = ""
 
     def save(self, dir_path: str) -> None:
-        """Save all parts when the next iteration begins; at once where no algorithm says that it does.
-
-        Args:
-            dir_path: Folder.
-        """
+        """Save all parts in a folder when the next iteration begins; at once where no algorithm says that it does."""
         self._due = dir_path
         if not self._waits:
             self.invoke_save(self)
@@ -72,10 +64,7 @@ class RunCheckpoint(Saveable, Checkpointer):
         write_text_atomically(whole, folder.name)
 
     def load(self, dir_path: str) -> None:
-        """Go on with what was saved last.
-
-        Args:
-            dir_path: Folder.
+        """Go on with what was saved last in a folder.
 
         Raises:
             CheckpointNotFoundError: If there is nothing (pfl's own error: a first run begins then).

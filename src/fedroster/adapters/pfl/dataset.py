@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pfl.callback.base import TrainingProcessCallback
 from pfl.common_types import Saveable
 from pfl.data.dataset import AbstractDataset
 from pfl.data.federated_dataset import FederatedDatasetBase
 from pfl.exception import CheckpointNotFoundError
+from pfl.internal.ops.selector import get_default_framework_module, has_framework_module
+from pfl.metrics import Metrics, StringMetricName
 
-from fedroster.adapters.pfl.workers import this_worker
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError, RoundNotBegunError, StateFileError
@@ -67,6 +68,23 @@ def without_amplification(make_privacy_accountant: Callable[[int], Any]) -> Call
     return made
 
 
+def this_worker() -> tuple[int, int]:
+    """Rank of this worker process of a distributed simulation, and how many there are."""
+    if not has_framework_module():
+        return 0, 1
+    distributed = get_default_framework_module().distributed
+    return distributed.global_rank, distributed.world_size
+
+
+def summed(values: FloatArray) -> FloatArray:
+    """The sum of an array over all workers."""
+    if this_worker()[1] == 1:
+        return values.copy()
+    ops: Any = get_default_framework_module()
+    total: FloatArray = np.asarray(ops.to_numpy(ops.distributed.all_reduce([ops.to_tensor(values)])[0]), np.float64)
+    return total
+
+
 class SelectedDataset(FederatedDatasetBase, Saveable):
     """Users whose cohorts a policy chooses, in a simulated network.
 
@@ -88,6 +106,7 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
     Attributes:
         selector: Chooses; its clients are the users.
         users: Id of the user that each client of the network stands for.
+        row_of: The client of the network that stands for each user.
         clock_s: Simulated time since the beginning, seconds.
         round_s: Simulated length of the last round, seconds.
         iterations: Cohorts that were given to pfl.
@@ -129,6 +148,7 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
         self.users = tuple(range(num_clients) if users is None else checked_ids(users))
         if len(self.users) != num_clients:
             raise ConfigurationError(f"there are {len(self.users)} users; expected {num_clients}, one for each client")
+        self.row_of = {user: row for row, user in enumerate(self.users)}
         members = set(selector.clients)
         if members - set(self.users):
             raise ConfigurationError("the selector has members that are not among the users; expected none")
@@ -182,14 +202,11 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
     # ---------------------------------------------------------------- cohorts
 
     def get_cohort(self, cohort_size: int) -> Iterable[tuple[AbstractDataset, int]]:
-        """Choose a cohort; this worker's part of it is made user by user.
-
-        Args:
-            cohort_size: The selector's own.
+        """Choose a cohort of the selector's size; this worker's part of it is made user by user.
 
         Raises:
-            ConfigurationError: If it is another, weights of updates are not applied, or signatures are not told.
-            InfeasibleError: If no update came in time in 1,000 rounds.
+            ConfigurationError: If the size is another one, weights of updates are not applied, signatures are not told,
+                or no update came in time in 1,000 rounds.
         """
         if cohort_size != self.selector.cohort_size:
             raise ConfigurationError(
@@ -232,30 +249,22 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
         rng = self._streams.at("environment", self._moment)
         context, outcome = self._network.observe(self._state, self._moment, rng=rng)
         number, clients = self._cohort(context)
-        row_of = dict(zip(self.users, range(len(self.users)), strict=True))
-        links = np.sort(np.array([row_of[user] for user in clients], np.int64))
+        links = np.sort(np.array([self.row_of[user] for user in clients], np.int64))
         selection = Selection(self._moment, links)
         feedback = outcome.reveal(context, selection)
         self.round_s = round_time(outcome, context, selection)
         self.clock_s += self.round_s
         self._state = self._network.advance(self._state, context, selection)
-        status = [Status(each) for each in feedback.status.tolist()]
         chosen = [self.users[row] for row in links.tolist()]
         if not chosen:
             return links
-        answered = feedback.observed
-        self._untold = (
-            number,
-            {
-                "times_s": {
-                    user: float(time_s)
-                    for user, time_s, came in zip(chosen, feedback.exchange_time_s, answered, strict=True)
-                    if came
-                },
-                "status": dict(zip(chosen, status, strict=True)),
-                "round_s": self.round_s,
-            },
-        )
+        measured = zip(chosen, feedback.exchange_time_s.tolist(), strict=True)
+        told = {
+            "times_s": {user: time_s for user, time_s in measured if not np.isnan(time_s)},
+            "status": dict(zip(chosen, map(Status, feedback.status.tolist()), strict=True)),
+            "round_s": self.round_s,
+        }
+        self._untold = number, told
         used: IntArray = links[feedback.status == Status.COMPLETED]
         # A round without an update is no iteration of pfl's, so a rule of rounds alone would be too weak.
         separation = max(self._kept_separation, self.least_separation)
@@ -293,11 +302,7 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
     # ---------------------------------------------------------------- keep
 
     def save(self, dir_path: str) -> None:
-        """Save selector and network, for pfl's ``RestoreTrainingCallback``.
-
-        Args:
-            dir_path: Folder.
-        """
+        """Save selector and network in a folder, for pfl's ``RestoreTrainingCallback``."""
         self._tell()
         folder, number = Path(dir_path), self.selector.round
         header = {
@@ -311,14 +316,10 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
         self.selector.save(folder / _SELECTOR, replace=True)  # with it the new state counts
         for old in folder.glob(f"{_NETWORK}-*.npz"):
             if old.name != f"{_NETWORK}-{number}.npz":
-                with suppress(FileNotFoundError):
-                    old.unlink()
+                old.unlink(missing_ok=True)
 
     def load(self, dir_path: str) -> None:
         """Go on where :meth:`save` stopped.
-
-        Args:
-            dir_path: Folder.
 
         Raises:
             CheckpointNotFoundError: If nothing was saved there (pfl's own error: a first run begins then).
@@ -349,3 +350,24 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
         self.selector, self.clock_s, self._moment = selector, clock_s, moment
         self.iterations, self._last_used = iterations, last_used
         self._untold, self._losses = None, {}
+
+
+class SelectionMetrics(TrainingProcessCallback):
+    """A callback that adds simulated times and participation rates to pfl's metrics."""
+
+    def __init__(self, dataset: SelectedDataset) -> None:
+        """Watch a dataset."""
+        self._dataset = dataset
+
+    def after_central_iteration(
+        self, aggregate_metrics: Metrics, model: Any, *, central_iteration: int
+    ) -> tuple[bool, Metrics]:
+        """Never stop; return "selection | ..." metrics: seconds, and the least and greatest participation rate."""
+        rates = [*self._dataset.selector.participation_rates().values()]
+        shown = {
+            "round time, s": self._dataset.round_s,
+            "simulated time, s": self._dataset.clock_s,
+            "least participation rate": min(rates),
+            "greatest participation rate": max(rates),
+        }
+        return False, Metrics([(StringMetricName(f"selection | {name}"), value) for name, value in shown.items()])

@@ -12,8 +12,7 @@ from pfl.metrics import Metrics
 from pfl.postprocessor.base import Postprocessor
 from pfl.stats import MappedVectorStatistics
 
-from fedroster.adapters.pfl.dataset import SelectedDataset
-from fedroster.adapters.pfl.workers import summed
+from fedroster.adapters.pfl.dataset import SelectedDataset, summed
 from fedroster.aggregation.signatures import signatures_of
 from fedroster.core.arrays import FloatArray
 from fedroster.core.ids import ClientId
@@ -42,22 +41,20 @@ class ReportLosses(Postprocessor):
                 not told.  The dataset that is made for a user must have its id as ``user_id``.
         """
         self._dataset, self._loss_of = dataset, loss_of
-        self._row_of = {user: row for row, user in enumerate(dataset.users)}
         self._measured = np.zeros((2, len(dataset.users)))  # sum and count
 
     def postprocess_one_user_metrics(self, *, user_context: UserContext) -> Metrics:
         """Note the loss of one user."""
         loss = float(self._loss_of(user_context))
-        row = self._row_of.get(user_context.user_id)
+        row = self._dataset.row_of.get(user_context.user_id)
         if row is not None and math.isfinite(loss):
             self._measured[:, row] += loss, 1.0
         return Metrics()
 
     def postprocess_server_metrics(self, *, central_context: CentralContext, aggregate_metrics: Metrics) -> Metrics:
         """Tell the selector what the users of all workers measured."""
-        total, count = summed(self._measured)
-        told = np.flatnonzero(count)
-        self._dataset.report_losses({self._dataset.users[row]: float(total[row] / count[row]) for row in told.tolist()})
+        sums = zip(self._dataset.users, *summed(self._measured).tolist(), strict=True)
+        self._dataset.report_losses({user: total / count for user, total, count in sums if count})
         self._measured[:] = 0.0
         return Metrics()
 
@@ -68,7 +65,6 @@ class ReportSignatures(Postprocessor):
     def __init__(self, dataset: SelectedDataset) -> None:
         """Look at the updates of a dataset's users."""
         self._dataset = dataset
-        self._row_of = {user: row for row, user in enumerate(dataset.users)}
         self._wanted = signs(dataset.selector.policy)
         length = 0 if self._wanted is None else self._wanted.length
         self._found = np.zeros((len(dataset.users), length + 1))  # the last says whether there is one
@@ -84,7 +80,7 @@ class ReportSignatures(Postprocessor):
             update = {key: ops.to_numpy(value)[None] / float(stats.weight) for key, value in stats.items()}
             unmoved = {key: np.zeros(value.shape[1:]) for key, value in update.items()}
             found = signatures_of(update, unmoved, self._wanted, seed=self._dataset.seed)
-            self._found[self._row_of[user_context.user_id]] = *found[0], 1.0
+            self._found[self._dataset.row_of[user_context.user_id]] = *found[0], 1.0
         return stats, Metrics()
 
     def postprocess_server_metrics(self, *, central_context: CentralContext, aggregate_metrics: Metrics) -> Metrics:

@@ -12,8 +12,7 @@ from pfl.postprocessor.base import Postprocessor
 from pfl.privacy.privacy_mechanism import PrivacyMechanism
 from pfl.stats import MappedVectorStatistics, WeightedStatistics
 
-from fedroster.adapters.pfl.dataset import SelectedDataset
-from fedroster.adapters.pfl.workers import this_worker
+from fedroster.adapters.pfl.dataset import SelectedDataset, this_worker
 from fedroster.aggregation.memory import UpdateMemory
 from fedroster.core.errors import ConfigurationError
 from fedroster.engine.remembered import RememberedUpdates
