@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fedroster.selector import EdgeCohort as EdgeCohort
     from fedroster.selector import EdgeSelector as EdgeSelector
     from fedroster.selector import Selector as Selector
-    from fedroster.selector.failures import FailureRules as FailureRules
+    from fedroster.selector.guard import FailureRules as FailureRules
     from fedroster.simulation import simulate as simulate
 
 _NAMES = {
@@ -48,7 +48,7 @@ _NAMES = {
     "record": "Log Record",
     "rules.rules": "Group Rules",
     "selector": "Cohort EdgeCohort EdgeSelector Selector",
-    "selector.failures": "FailureRules",
+    "selector.guard": "FailureRules",
     "simulation": "simulate",
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}

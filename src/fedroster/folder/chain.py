@@ -1,10 +1,8 @@
 """The files of a log, and states that are kept beside it.
 
-Lines hold each other's digests, in files that are closed when they are full.
-
 A line is a JSON object on one line of UTF-8.  It holds its number, from 1 on, and the SHA-256 digest of the line before
-it (of no bytes for the first).  A file is named after its first line; when it is full, or the day
-is over, the chain goes on in the next one.
+it (of no bytes for the first).  A file is named after its first line; when it is full, or the day is over, the chain
+goes on in the next one.
 """
 
 from __future__ import annotations

@@ -78,6 +78,9 @@ class Record:
     before they are learned, and are on the disk with the next line.  The state is kept at each start, at the beginning
     of each file and every 100 rounds, so that a restart books the lines after it alone; and after a decision whose
     booking reads more than its line holds.
+
+    Attributes:
+        folder: The folder of the log.
     """
 
     def __init__(
@@ -114,13 +117,13 @@ class Record:
             raise ConfigurationError(f"key is a {type(key).__name__}; expected at least 16 secret bytes, or None")
         if not isinstance(folder, str | os.PathLike):
             raise ConfigurationError(f"folder is {shown(folder)}; expected the path of a folder")
-        self._folder, self._key = Path(folder), key
+        self.folder, self._key = Path(folder), key
         self._contexts, self._on_error = bool(contexts), on_error
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._lock = FolderLock(self._folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = FolderLock(self.folder)
         try:
-            self._writer = Writer(self._folder, rotate_bytes=int(rotate_bytes))
-            self._log = name_of_log(self._folder)
+            self._writer = Writer(self.folder, rotate_bytes=int(rotate_bytes))
+            self._log = name_of_log(self.folder)
         except BaseException:
             self._lock.release()
             raise
@@ -139,11 +142,6 @@ class Record:
         self._is_closed = True
         self._writer.close()
         self._lock.release()
-
-    @property
-    def folder(self) -> Path:
-        """The folder of the log."""
-        return self._folder
 
     def __reduce__(self) -> Any:
         """Refuse to be copied: two writers would spoil one log."""
@@ -172,7 +170,7 @@ class Record:
             Names of the files that were removed.
         """
         check_integer("round", round, least=1)
-        keep = newest_start(files := files_of(self._folder), round)
+        keep = newest_start(files := files_of(self.folder), round)
         first = first_line_of(files[keep]) if files else 0
         states = sorted(file for number, file in self._states() if number < first - 1)
         dropped = [*files[:keep], *states]
@@ -184,27 +182,22 @@ class Record:
 
     def _states(self) -> list[tuple[int, Path]]:
         """Kept states, the newest first, and the number of the last line before each."""
-        found = ((_STATE.fullmatch(file.name), file) for file in self._folder.iterdir())
+        found = ((_STATE.fullmatch(file.name), file) for file in self.folder.iterdir())
         return sorted(((int(match[2]), file) for match, file in found if match), reverse=True)
 
     def beginning(self, rules: RulesSaid) -> BegunLine:
         """How the log begins.
 
-        Args:
-            rules: Rules that may be those that a hash stands for.
+        A hash of rules may stand for ``rules``.
 
         Raises:
-            LogFileError: If it has hashes in place of ids, and this record has not the key; or no first line.
+            LogFileError: If it has hashes in place of ids or rules, and this record has not the key or the rules.
         """
-        said = next(lines_of(self._folder)).content
+        said = next(lines_of(self.folder)).content
         named = self._named(said, None, [rules])
-        if (
-            not isinstance(said, BegunLine)
-            or said.hashed != (self._key is not None)
-            or not isinstance(named, BegunLine)
-        ):
+        if not isinstance(named, BegunLine) or named.hashed != (self._key is not None):
             raise LogFileError(
-                f"{os.fspath(self._folder)!r} has hashes in place of ids or rules; expected the key, and the same rules"
+                f"{os.fspath(self.folder)!r} has hashes in place of ids or rules; expected the key, and the same rules"
             )
         return named
 
@@ -223,26 +216,23 @@ class Record:
             if (place := header.get("place")) is None or place.get("gap"):
                 continue
             number, digest = self._place_of(place)
-            if number > self._writer.number or self._is_at(number, digest):
-                self._hashes = set(header["ids"]) if self._key is not None else set()
-                return header, arrays
+            if number <= self._writer.number:
+                try:
+                    self._after(number, digest)
+                except LogFileError:
+                    continue
+            self._hashes = set(header["ids"]) if self._key is not None else set()
+            return header, arrays
         return None
-
-    def _is_at(self, number: int, digest: str) -> bool:
-        try:
-            self._after(number, digest)
-        except LogFileError:
-            return False
-        return True
 
     def _keep_state(self) -> None:
         """Keep the state after the last line, in place of the one before."""
         number = self._writer.number
         header, arrays = self._state(self.place)
         self._writer.sync()
-        file = self._folder / f"state-{number:012}.npz"
+        file = self.folder / f"state-{number:012}.npz"
         save_arrays(file, arrays, header, kind=self._known().of, private=True)
-        for old in self._folder.glob("state-*.npz"):
+        for old in self.folder.glob("state-*.npz"):
             if old != file:
                 old.unlink()
         self._owes_state = False
@@ -284,7 +274,7 @@ class Record:
     def _write(self, event: Set | Joined | Left | Decided | Told | Noted) -> None:
         if not self._is_ours and self._writer.number:
             raise LogFileError(
-                f"{os.fspath(self._folder)!r} holds the log of {self._writer.number} lines, and this selector is "
+                f"{os.fspath(self.folder)!r} holds the log of {self._writer.number} lines, and this selector is "
                 "new; expected an empty folder, or Selector.open"
             )
         if self._owes_state and not self._has_gap:
@@ -338,7 +328,7 @@ class Record:
             snapshot: Gives its whole state, at any later time too.
             is_new: Whether it has neither members nor rounds.
             reads_all: Whether booking a decision reads the contexts of all clients.
-            policy_code: Digests of the policy's modules, by name.
+            policy_code: As :func:`~fedroster.core.sources.code_of` gives it.
         """
         if self._is_closed:
             return
@@ -382,21 +372,21 @@ class Record:
         if not known or (place["line"] and place.get("log") != self._log):
             knows = f"that of another federation, up to line {place['line']}" if known else "none"
             raise LogFileError(
-                f"{os.fspath(self._folder)!r} holds a log of {self._writer.number} lines, and the file of this "
+                f"{os.fspath(self.folder)!r} holds a log of {self._writer.number} lines, and the file of this "
                 f"selector knows {knows}; expected an empty folder, or the log that it was saved beside"
             )
         return place["line"], place["digest"]
 
     def _after(self, number: int, digest: str) -> Iterator[Line]:
         """The lines after one that a selector's file knows, or that was dropped with the lines before it."""
-        lines = lines_of(self._folder, start=max(number, 1))
+        lines = lines_of(self.folder, start=max(number, 1))
         first = next(lines, None)
         if first is not None and (first.number, first.digest) == (number, digest):
             return lines
         if first is not None and (first.number, first.before) == (number + 1, digest):
             return itertools.chain([first], lines)
         raise LogFileError(
-            f"line {number} of the log in {os.fspath(self._folder)!r} is not the one that the selector's file "
+            f"line {number} of the log in {os.fspath(self.folder)!r} is not the one that the selector's file "
             "knows: it is the log of another federation, or was changed"
         )
 
@@ -417,7 +407,7 @@ class Record:
         """
         if not self._writer.number:
             return
-        lines = lines_of(self._folder)
+        lines = lines_of(self.folder)
         if place is not None:
             known = self._place_of(place)
             has_gap, num_more = place.get("gap"), self._writer.number - known[0]
@@ -464,7 +454,7 @@ class Record:
         began, writer, start = self._known(), self._writer, None
         if has_start:
             place = {"line": writer.number, "digest": writer.digest, "log": self._log, "begins": not follows}
-            start = write_snapshot(self._folder, writer.number, began.of, self._state(place))
+            start = write_snapshot(self.folder, writer.number, began.of, self._state(place))
         settings, follows = hidden(began.settings, self._key), has_start and follows
         writer.append(replace(began, settings=settings, start=start, follows=follows, repaired=writer.repaired))
         self._log = self._log or self._writer.digest

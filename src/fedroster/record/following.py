@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fedroster.core.arrays import FloatArray
 from fedroster.core.checks import shown
 from fedroster.core.errors import FairnessWarning, FedrosterError, LogFileError
 from fedroster.core.protocols import AnyPolicy
@@ -102,7 +101,7 @@ class Following:
                 return self._take(line)
         except LogFileError as error:
             raise type(error)(f"line {line.number}: {error}") from error
-        except (FedrosterError, KeyError, TypeError, ValueError, LookupError, ArithmeticError) as error:
+        except (FedrosterError, TypeError, ValueError, LookupError, ArithmeticError) as error:
             raise LogFileError(f"line {line.number} cannot be booked: {shown(error, str)}") from error
 
     def _take(self, line: Line) -> bool:
@@ -119,16 +118,13 @@ class Following:
             self.books = kind(self._policy, event)
         if self.books is None:
             raise LogFileError("no line before it says which policy decides")
-        booked = event
         if isinstance(event, Decided):
             self.before(self.books, event)
-            own = self.books.decide(event.asked, explain=True) if self._verify else None
-            if own is not None:
+            if self._verify:
+                own = self.books.decide(event.asked, explain=True)
                 self._compare(line, own, event)
                 event = replace(event, found=own.found if event.asked.known else None)
-            self.books.apply(event)
-        else:
-            booked = self.books.apply(event)
+        booked = self.books.apply(event)
         if isinstance(event, Told) and isinstance(booked, Told) and self._verify:
             self._differ(line, event.round, {"learned_s": (booked.learned_s, event.learned_s)})
         if isinstance(event, Joined | Left):
@@ -172,16 +168,13 @@ _DECIDED = ("chosen", "links", "servers", "features", "believed", "expected_s", 
 
 def _apart_states(one: Snapshot, other: Snapshot) -> float:
     """How far two states are apart, whatever they say of files: 0 for bit for bit, infinite if not by numbers alone."""
-    (header, arrays), (told, given) = ({**one[0]}, one[1]), ({**other[0]}, other[1])
-    for each in (header, told):
-        each.pop("place", None)
-    names = {name: value for name, value in told.items() if name in header}
-    if arrays.keys() != given.keys() or json.loads(json.dumps(header)) != names:
+    (header, arrays), (told, given) = one, other
+    mine = {name: value for name, value in json.loads(json.dumps(header)).items() if name != "place"}
+    if arrays.keys() != given.keys() or mine != {name: told[name] for name in mine if name in told}:
         return np.inf
-    same = all(array.dtype == given[name].dtype for name, array in arrays.items())
-    return (
-        max((_apart(np.asarray(array), given[name]) for name, array in arrays.items()), default=0.0) if same else np.inf
-    )
+    if any(array.dtype != given[name].dtype for name, array in arrays.items()):
+        return np.inf
+    return max((_apart(np.asarray(array), given[name]) for name, array in arrays.items()), default=0.0)
 
 
 def _of_same_clients(own: Decided, told: Decided) -> Decided:
@@ -206,10 +199,7 @@ def _apart(own: Any, told: Any) -> float:
     if own.dtype.kind != "f":
         return 0.0 if np.array_equal(own, told) else np.inf
     differs = ~((own == told) | (np.isnan(own) & np.isnan(told)))
-    return _relative(own[differs], told[differs]) if differs.any() else 0.0
-
-
-def _relative(own: FloatArray, told: FloatArray) -> float:
+    own, told = own[differs], told[differs]
     with np.errstate(all="ignore"):
         by = np.abs(own - told) / np.maximum(np.abs(own), np.abs(told))
-    return float(by.max()) if np.isfinite(by).all() else np.inf
+    return float(by.max(initial=0.0)) if np.isfinite(by).all() else np.inf

@@ -15,7 +15,7 @@ import numpy as np
 from fedroster.core.because import because
 from fedroster.core.errors import FeedbackError, LogFileError
 from fedroster.core.locks import FolderLock
-from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection
+from fedroster.core.problem import Outcome, ProblemSpec, RoundContext, Selection
 from fedroster.core.protocols import AnyPolicy, draws, weighed
 from fedroster.core.sources import code
 from fedroster.core.streams import Streams
@@ -34,6 +34,7 @@ from fedroster.folder.events import (
 from fedroster.folder.lines import line_of
 from fedroster.folder.settings import Settings
 from fedroster.selector.learner import beliefs_of
+from fedroster.selector.rounds import with_contexts
 from fedroster.simulation import Round
 from fedroster.version import __version__
 
@@ -160,9 +161,10 @@ class SimulatedBooks:
             self._state = self._policy.commit(self._state, context, Selection(event.round, links))
             self._open = event
         elif isinstance(event, Told):
-            if self._open is None or self._open.round != event.round:
+            if (open_ := self._open) is None or open_.round != event.round:
                 raise FeedbackError(f"round {event.round} is not open")
-            self._state = self._policy.update(self._state, _answer(self._open, event.feedback))
+            feedback = with_contexts(event.feedback, open_.chosen, open_.features, open_.servers)
+            self._state = self._policy.update(self._state, feedback)
         return event
 
 
@@ -206,13 +208,3 @@ def _decided(
         weights=selection.weights,
         **beliefs_of(policy, state, context, np.flatnonzero(context.available), chosen),
     )
-
-
-def _answer(decided: Decided, feedback: Feedback) -> Feedback:
-    """Feedback that was read, with the contexts and servers of its round."""
-    row_of = {slot: row for row, slot in enumerate(decided.chosen.tolist())}
-    if not row_of.keys() >= set(feedback.client.tolist()):
-        raise FeedbackError(f"a client answers round {feedback.round} that was not chosen in it")
-    rows = np.array([row_of[slot] for slot in feedback.client.tolist()], np.int64)
-    servers = None if decided.servers is None else decided.servers[rows]
-    return replace(feedback, features=decided.features[rows], server=servers)

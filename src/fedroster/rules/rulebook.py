@@ -106,14 +106,13 @@ class RuleBook:
         """Whether there is no rule."""
         return self.rules == _NONE
 
-    def warn(self, beta: float, members: ClientSlots, availability: FloatArray, *, is_quiet: bool = False) -> None:
-        """Warn of what the rules make impossible, each thing once; or say nothing yet, if ``is_quiet``.
+    def warn(self, beta: float, members: ClientSlots, availability: FloatArray) -> None:
+        """Warn of what the rules make impossible, each thing once.
 
         Args:
             beta: Participation rate that the policy promises; 0 for none.
             members: The members.
             availability: Share of the rounds in which each slot's client is there, shape (slots,).
-            is_quiet: Whether to say nothing.
         """
         if self.is_empty:
             return
@@ -130,8 +129,6 @@ class RuleBook:
             num_members=here.shape[0],
             round_s=self._pace_s(),
         )
-        if is_quiet:
-            return
         fresh = [text for kind, text in found.items() if kind not in self._told]
         self._told |= set(found)  # before a warning that a caller may turn into an error
         if fresh:

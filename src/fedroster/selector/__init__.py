@@ -1,21 +1,19 @@
 """The object that callers hold: ask for a cohort, tell what came back."""
 
 from fedroster.core.ids import ClientId
-from fedroster.selector.cohorts import Cohort, EdgeCohort
-from fedroster.selector.edges import KINDS, EdgeSelector, begun
+from fedroster.selector.booking import note, noted
+from fedroster.selector.edges import KINDS, EdgeCohort, EdgeSelector, begun
 from fedroster.selector.keeping import (
     Options,
     entered,
     go_on,
     in_state,
-    note,
-    noted,
     said,
     settings_of,
     state_of,
     trust_of,
 )
-from fedroster.selector.selector import Selector
+from fedroster.selector.selector import Cohort, Selector
 
 __all__ = [
     "KINDS",

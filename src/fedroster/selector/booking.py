@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from msgspec import to_builtins
 from msgspec.structs import replace as replaced
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fedroster.core.arrays import BoolArray, IntArray
 from fedroster.core.checks import check_choice, check_flag, check_integer, check_number, real, shown
@@ -17,7 +17,7 @@ from fedroster.core.errors import ConfigurationError, FeedbackError, InvalidInpu
 from fedroster.core.ids import ClientId, checked_ids, is_id
 from fedroster.core.parameters import Named
 from fedroster.core.problem import Feedback, RoundContext, Selection, check_selection, check_weights
-from fedroster.core.protocols import commits
+from fedroster.core.protocols import commits, expects_times, owes
 from fedroster.core.state import as_labelled
 from fedroster.folder.events import (
     Asked,
@@ -37,16 +37,14 @@ from fedroster.folder.settings import Settings
 from fedroster.queues import falls_short
 from fedroster.rules.rulebook import Barred, RuleBook
 from fedroster.rules.rules import Rules
-from fedroster.selector.candidates import read_candidates
+from fedroster.selector.calls import Calls
+from fedroster.selector.candidates import Contexts, read_candidates
 from fedroster.selector.files import Notes
 from fedroster.selector.guard import Guard, Judged
 from fedroster.selector.learner import Learner
 from fedroster.selector.members import Members
 from fedroster.selector.privacy import Privacy, privacy_of
 from fedroster.selector.rounds import OpenRounds
-
-Contexts = Mapping[ClientId, ArrayLike] | ArrayLike | Collection[ClientId] | None
-"""Context of each client by its id, or an array of them, or ids of clients without contexts, or nothing."""
 
 
 class Views(Named):
@@ -60,6 +58,7 @@ class Views(Named):
     _book: RuleBook
     _notes: Notes
     _settings: Settings
+    _calls: Calls
     _clock: Callable[[], float]
 
     @property
@@ -97,6 +96,11 @@ class Views(Named):
             raise InvalidInputError(f"the clock says {shown(now_s)}; expected seconds >= 0")
         return now_s
 
+    @property
+    def _beta(self) -> float:
+        """The participation rate that the policy promises; 0 for none."""
+        return float(getattr(self._learner.policy, "beta", 0.0))
+
     def _named(self, slots: IntArray) -> tuple[Any, ...]:
         return tuple(self._members.ids[slot] for slot in slots)
 
@@ -131,11 +135,10 @@ class Views(Named):
         A member of fewer than 50 rounds is not judged, and a round that could not begin does not count: the record has
         it with its reason.  Empty for policies that guarantee no rate.
         """
-        beta = float(getattr(self._learner.policy, "beta", 0.0))
         members = self._members
         chosen, due = members.chosen - members.chosen_before, members.due - members.due_before
-        below = members.here & falls_short(chosen, due, beta=beta)
-        return tuple(client for client in self.ids_of(np.flatnonzero(below)) if client is not None)
+        below = members.here & falls_short(chosen, due, beta=self._beta)
+        return self._named(np.flatnonzero(below))
 
     def paused(self) -> dict[ClientId, int]:
         """Members that pause because they failed again and again, and for how many more rounds.
@@ -208,8 +211,8 @@ class Views(Named):
 
     def backlog(self) -> dict[ClientId, float]:
         """Participations that each member is owed, by id; empty from policies that keep no count."""
-        owed = self._learner.backlog()
-        return {} if owed is None else self._by_id(owed)
+        policy = self._learner.policy
+        return self._by_id(policy.backlog(self._learner.state)) if owes(policy) else {}
 
     def expected_times_s(
         self, contexts: Contexts = None, *, clients: Sequence[ClientId] | None = None
@@ -233,8 +236,7 @@ class Views(Named):
 
     def open_rounds(self) -> dict[int, tuple[ClientId, ...]]:
         """Rounds with missing feedback, and the clients that it is missing from."""
-        ids: list[Any] = self._members.ids
-        return {number: tuple(ids[slot] for slot in slots) for number, slots in self._rounds.waiting().items()}
+        return {number: self._named(slots) for number, slots in self._rounds.waiting().items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,15 +247,13 @@ class Situation:
         context: What the policy gets.
         seen: Which slots' clients are available, shape (slots,).
         barred: Who cannot be chosen.
-        busy: Which slots' clients still owe an answer, shape (slots,).
-        at_work: Those of them that fill places beside the cohort, shape (slots,).
+        at_work: Which slots' clients fill places beside the cohort, shape (slots,).
         knows_contexts: Whether there are contexts, from which their length is taken.
     """
 
     context: RoundContext
     seen: BoolArray
     barred: Barred
-    busy: BoolArray
     at_work: BoolArray
     knows_contexts: bool
 
@@ -301,7 +301,7 @@ class Booking(Views):
             servers=None if context.server is None else context.server[links],
             features=context.features[links],
             believed=asked.rows[row_of[chosen]],
-            busy=np.flatnonzero(found.busy & (not asked.busy_too)),
+            busy=np.flatnonzero(self._rounds.busy(self._members.capacity) & (not asked.busy_too)),
             not_begun=why,
             weights=selection.weights,
             found=found,
@@ -317,7 +317,6 @@ class Booking(Views):
         busy = self._rounds.busy(self._members.capacity)
         if not asked.busy_too:
             barred.bar("busy", busy, away=False)
-        at_work = busy if asked.places else np.zeros_like(busy)
         usable = asked.available & ~barred.out[asked.slot]
         barred.bar("paused", self._guard.pausing(self.round + 1, asked.slot, usable), away=True)
         seen = asked.seen(self._members.capacity)
@@ -325,15 +324,14 @@ class Booking(Views):
             context=self._context(asked, barred, seen),
             seen=seen,
             barred=barred,
-            busy=busy,
-            at_work=at_work,
+            at_work=busy if asked.places else np.zeros_like(busy),
             knows_contexts=asked.slot.shape[0] > 0,
         )
 
     def _context(self, asked: Asked, barred: Barred, seen: BoolArray) -> RoundContext:
         """What the policy gets; ``seen`` are the slots whose clients are available."""
         features = asked.rows
-        if self._learner.expects_times and asked.known:
+        if expects_times(self._learner.policy) and asked.known:
             features = self._guard.believed(asked.slot, asked.rows, asked.available)
         if seen is not asked.available:  # rows are not slots
             believed, features = features, np.zeros((asked.rows.shape[1], seen.shape[0])).T
@@ -369,11 +367,6 @@ class Booking(Views):
             waiting=self._rounds.waiting,
         )
         return Told(told.round, at_s, told, round_s, judged.learned.exchange_time_s, charged, unlearned, judged)
-
-    @property
-    def _beta(self) -> float:
-        """The participation rate that the policy promises; 0 for none."""
-        return float(getattr(self._learner.policy, "beta", 0.0))
 
     def apply(self, event: Event) -> Event:
         """Book an event: a decision of :meth:`decide`, or what another selector in the same state was told.
@@ -544,3 +537,19 @@ class Booking(Views):
             check_flag("busy", busy)
         busy_too = at_most is None if busy is None else bool(busy)
         return replace(asked, places=at_most, busy_too=busy_too, at_s=self._now_s())
+
+
+def note(
+    selector: Booking, name: str, numbers: Mapping[Any, float], *, of_all: bool = True, is_synced: bool = False
+) -> None:
+    """Keep a number of some clients beside a selector; see :class:`~fedroster.folder.events.Noted`."""
+    with selector._calls:
+        slots = selector._members.known_slots(numbers)
+        selector._commit(Noted(name, dict(zip(slots, numbers.values(), strict=True)), of_all, is_synced))
+
+
+def noted(selector: Booking, name: str) -> tuple[int, dict[ClientId, float]]:
+    """The round in which :func:`note` was called last, and the numbers by client; 0 and none if it never was."""
+    round, by_slot = selector._notes.of(name)
+    ids: list[Any] = selector._members.ids
+    return round, {ids[slot]: value for slot, value in by_slot.items()}

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import shown
@@ -16,30 +16,22 @@ from fedroster.core.ids import ClientId, is_id
 from fedroster.folder.events import Asked
 from fedroster.selector.members import Members
 
+Contexts = Mapping[ClientId, ArrayLike] | ArrayLike | Collection[ClientId] | None
+"""Context of each client by its id, or an array of them, or ids of clients without contexts, or nothing."""
+
 
 def read_candidates(
     members: Members,
     num_features: int | None,
-    contexts: Mapping[ClientId, ArrayLike] | ArrayLike | Collection[ClientId] | None,
+    contexts: Contexts,
     *,
     clients: Iterable[ClientId] | None = None,
     available: ArrayLike | None = None,
     not_registered: Collection[ClientId] = (),
 ) -> Asked:
-    """Read what a caller says of the clients of a round.
+    """Read what a caller says of the clients of a round; takes and raises what :meth:`~fedroster.Selector.select` does.
 
-    Args:
-        members: The members.
-        num_features: Length D that contexts must have; None for any.
-        contexts: A mapping from id to context, ids, an array of shape (clients, D), or None.  Without contexts, every
-            client has the context ``[1.0]``.
-        clients: Ids of the rows of an array; None for all members.
-        available: Which rows are available; None for all.
-        not_registered: Clients whose name is only what they say of themselves.
-
-    Raises:
-        InvalidInputError: If something is malformed.
-        UnknownNameError: If a client is not a member.
+    Without contexts, every client has the context ``[1.0]``, or as many ones as ``num_features`` says.
     """
     given: Any = contexts
     if isinstance(contexts, Mapping) or _are_ids(contexts, clients):
@@ -51,7 +43,12 @@ def read_candidates(
     slot = members.slots() if clients is None else members.distinct_slots(clients)
     of_all = clients is None or np.array_equal(slot, members.slots())
     unknown = members.distinct_slots(not_registered)
-    usable = np.ones(slot.shape[0], np.bool_) if available is None else as_array("available", available)
+    usable = np.ones(slot.shape[0], np.bool_)
+    if available is not None:
+        try:
+            usable = np.asarray(available)
+        except Exception as error:
+            raise InvalidInputError(f"available is no array ({shown(error, str)}); expected one") from error
     if usable.dtype != np.bool_ or usable.shape != slot.shape:
         raise InvalidInputError(
             f"available has type {usable.dtype} and shape {usable.shape}; expected booleans of shape {slot.shape}"
@@ -66,18 +63,6 @@ def read_candidates(
     rows = _rows(given, slot.shape[0], num_features)
     _check_values(rows, usable, slot, members)
     return Asked(slot, rows, usable, of_all=of_all, not_registered=unknown)
-
-
-def as_array(name: str, values: ArrayLike) -> NDArray[Any]:
-    """An array of what a caller gave.
-
-    Raises:
-        InvalidInputError: If it cannot be one.
-    """
-    try:
-        return np.asarray(values)
-    except Exception as error:
-        raise InvalidInputError(f"{name} is no array ({shown(error, str)}); expected one") from error
 
 
 def _are_ids(contexts: object, clients: object) -> bool:

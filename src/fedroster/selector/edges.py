@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Unpack, cast
 
 import numpy as np
@@ -17,12 +17,21 @@ from fedroster.core.problem import RoundContext
 from fedroster.core.protocols import AnyPolicy
 from fedroster.folder.events import Asked, BegunLine, Reach
 from fedroster.rules.rulebook import Barred
-from fedroster.selector.booking import Contexts
 from fedroster.selector.calls import whole
-from fedroster.selector.candidates import links_of, prices_of
-from fedroster.selector.cohorts import EdgeCohort
+from fedroster.selector.candidates import Contexts, links_of, prices_of
 from fedroster.selector.keeping import Beginnings, made_with
-from fedroster.selector.selector import Selector
+from fedroster.selector.selector import Cohort, Selector
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeCohort(Cohort):
+    """The clients that take part in a round, and where.
+
+    Attributes:
+        servers: Edge server of each chosen client.
+    """
+
+    servers: tuple[str, ...] = ()
 
 
 class EdgeSelector(Selector):
@@ -110,7 +119,7 @@ class EdgeSelector(Selector):
         """
         named: dict[str, Any] = {"clients": clients, "available": available, "not_registered": not_registered}
         named["servers"], named["prices"] = servers, prices
-        decided = self._select(self._asked(contexts, at_most=at_most, busy=busy, **named))
+        decided = self._select(contexts, at_most=at_most, busy=busy, **named)
         labels, at = [*self.budgets], cast("IntArray", decided.servers)
         where = tuple(labels[number] for number in at)
         return EdgeCohort(decided.round, self._named(decided.chosen), where, weights=decided.weights_by_client)
@@ -119,14 +128,11 @@ class EdgeSelector(Selector):
         self,
         contexts: Contexts = None,
         *,
-        at_most: int | None = None,
-        busy: bool | None = None,
         servers: Mapping[ClientId, Sequence[str]] | Sequence[Sequence[str]] | None = None,
         prices: Mapping[ClientId, float] | ArrayLike | None = None,
         **named: Any,
     ) -> Asked:
-        """What is asked for, of what :meth:`select` takes; raises as it does, and books nothing."""
-        asked = super()._asked(contexts, at_most=at_most, busy=busy, **named)
+        asked = super()._asked(contexts, **named)
         row, server = links_of(self._members, list(self.budgets), servers, asked.slot)
         return replace(asked, links=Reach(row, server, prices_of(self._members, prices, asked.slot)))
 

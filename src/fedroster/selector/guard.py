@@ -28,10 +28,10 @@ from typing import Any, Literal
 import numpy as np
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray, StatusArray
+from fedroster.core.parameters import Count, Natural, Parameters
 from fedroster.core.problem import Feedback, Status
 from fedroster.core.state import take
 from fedroster.folder.settings import Settings
-from fedroster.selector.failures import FailureRules
 from fedroster.selector.members import Slots
 
 LongestTime = float | Literal["auto"] | None
@@ -56,6 +56,23 @@ def _median(values: FloatArray) -> FloatArray:
     """Lower median along the first axis: a mean of two numbers may overflow."""
     middle = (values.shape[0] - 1) // 2
     return np.partition(values, middle, axis=0)[middle]  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRules(Parameters):
+    """What happens to clients that drop out or fail.
+
+    Attributes:
+        learned: Whether a failure is learned as an exchange that took as long as its round.
+        pause_after: A client that fails this many times in a row pauses: it is not chosen, and is owed nothing for it;
+            0 for never.
+        longest_pause: Most rounds of a pause, >= 1.  The first pause lasts a round, and each further failure doubles
+            the next.
+    """
+
+    learned: bool = True
+    pause_after: Natural = 3
+    longest_pause: Count = 50
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,16 +19,14 @@ from fedroster.core.ids import ClientId
 from fedroster.core.protocols import AnyPolicy, commits, draws
 from fedroster.core.sources import code_of
 from fedroster.core.state import as_labelled, is_label_of, load_arrays, save_arrays
-from fedroster.folder.events import BegunLine, Joined, Noted, NotKeptError, Observer, Snapshot
+from fedroster.folder.events import BegunLine, Joined, NotKeptError, Observer, Snapshot
 from fedroster.folder.record import Observers, Record
 from fedroster.folder.settings import RulesSaid, Settings
 from fedroster.rules.rulebook import checked_rules
 from fedroster.rules.rules import Rules
 from fedroster.selector.booking import Booking
-from fedroster.selector.calls import Calls
-from fedroster.selector.failures import FailureRules
 from fedroster.selector.files import SavedFiles
-from fedroster.selector.guard import LongestTime
+from fedroster.selector.guard import FailureRules, LongestTime
 from fedroster.version import __version__
 
 S = TypeVar("S", bound="Kept")
@@ -60,8 +58,6 @@ class Kept(Booking):
 
     _KIND: ClassVar[Literal["selector", "edge-selector"]] = "selector"
     _budgets: list[tuple[str, float]] | None = None  # of edge servers
-    _calls: Calls
-    _clock: Callable[[], float]
     _files: SavedFiles
 
     def save(self, path: str | os.PathLike[str], *, replace: bool = False) -> None:
@@ -120,12 +116,9 @@ class Kept(Booking):
         self._follow(settings)
         self._learner.rehearse(self._rounds.imagined())
 
-    def _note(self, noted: Noted) -> None:
-        self._commit(noted)
-
-    def _warn(self, *, is_quiet: bool = False) -> None:
+    def _warn(self) -> None:
         """Warn of what the rules in force make impossible."""
-        self._book.warn(self._beta, self._members, self._members.availability(), is_quiet=is_quiet)
+        self._book.warn(self._beta, self._members, self._members.availability())
 
     @classmethod
     def load(
@@ -256,22 +249,6 @@ def said(options: Options) -> dict[str, Any]:
     return changed
 
 
-def note(
-    selector: Kept, name: str, numbers: Mapping[Any, float], *, of_all: bool = True, is_synced: bool = False
-) -> None:
-    """Keep a number of some clients beside a selector; see :class:`~fedroster.folder.events.Noted`."""
-    with selector._calls:
-        slots = (int(slot) for slot in selector._members.known_slots(numbers))
-        selector._note(Noted(name, dict(zip(slots, numbers.values(), strict=True)), of_all, is_synced))
-
-
-def noted(selector: Kept, name: str) -> tuple[int, dict[ClientId, float]]:
-    """The round in which :func:`note` was called last, and the numbers by client; 0 and none if it never was."""
-    round, by_slot = selector._notes.of(name)
-    ids: list[Any] = selector._members.ids
-    return round, {ids[slot]: value for slot, value in by_slot.items()}
-
-
 def entered(fresh: S, record: Record, changed: Mapping[str, Any] | None = None) -> S:
     """The selector of a record's folder: a new one begins there, or the one goes on that was left there.
 
@@ -354,7 +331,8 @@ def go_on(selector: S, observers: Iterable[Observer], place: Any, changed: Mappi
     """Let a selector that was read go on under observers, from the record's place, with settings that changed."""
     selector._observers = Observers(observers)
     selector._begin(place, **changed)
-    selector._warn(is_quiet="rules" not in changed)
+    if "rules" in changed:
+        selector._warn()
     return selector
 
 

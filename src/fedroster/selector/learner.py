@@ -64,25 +64,16 @@ def beliefs_of(
 ) -> dict[str, Any]:
     """What a policy believes of all slots' clients, or in a large federation of the cohort, as a Decided has it.
 
-    Args:
-        policy: The policy.
-        state: Its state before the decision is booked.
-        context: The round.
-        asked: Slots of the clients that could be named, whose contexts are known.
-        chosen: Slots of those that were chosen.
-        knows_times: Whether the policy has met contexts, without which it expects nothing.
+    ``asked`` are slots whose contexts are known; a policy that has met none (``knows_times``) expects nothing.
     """
     owed = policy.backlog(state) if owes(policy) else None
     expected_s = None
     if expects_times(policy) and context.client is None:
         rows = asked if (of_all := context.num_links <= ALL_BELIEFS) else chosen
-        known_s = np.full(rows.shape[0], np.nan)
+        expected_s = np.full(context.num_links if of_all else rows.shape[0], np.nan)
         if knows_times and rows.shape[0]:
             known_s = policy.expected_times_s(state, rows, context.features[rows])
-        expected_s = known_s
-        if of_all:
-            expected_s = np.full(context.num_links, np.nan)
-            expected_s[rows] = known_s
+            expected_s[rows if of_all else slice(None)] = known_s
     if owed is not None:
         owed = owed.copy() if owed.shape[0] <= ALL_BELIEFS else owed[chosen]
     return {"expected_s": expected_s, "owed": owed, "state": state_digest(state)}
@@ -208,10 +199,7 @@ class Learner:
     ) -> tuple[Selection, Callable[[int], Because | None]]:
         """Choose, weigh, and check; nothing is booked.  Also gives what says why, of a client, until it is booked.
 
-        Args:
-            context: The round.
-            limits: What the cohort keeps whatever the policy wants; None for nothing.
-            knows_contexts: Whether there are contexts, from which their length is taken.
+        The length of contexts is taken from them if there are any (``knows_contexts``, here and below).
 
         Raises:
             RoundNotBegunError: If the limits cannot be kept.
@@ -239,14 +227,7 @@ class Learner:
         return decided, lambda client: _because(self.policy, state, asked, cohort, client)
 
     def committed(self, context: RoundContext, selection: Selection, *, knows_contexts: bool, is_whole: bool) -> Change:
-        """The booking of a decision.
-
-        Args:
-            context: The round.
-            selection: The decision; a policy that keeps it gets a copy.
-            knows_contexts: Whether there are contexts, from which their length is taken.
-            is_whole: Whether the decision ends a whole round, in which rates that are promised of rounds are owed.
-        """
+        """The booking of a decision; ``is_whole`` if it ends a whole round, of which rates are promised."""
         spec, state = self._met(context, knows_contexts=knows_contexts)
         told = context if refuses_first(self.policy) else own(context)
         if hasattr(self.policy, "beta") and not is_whole:
@@ -302,15 +283,6 @@ class Learner:
         is_met = knows_contexts or self.num_features is not None
         return beliefs_of(self.policy, state, context, asked, chosen, knows_times=is_met)
 
-    def backlog(self) -> FloatArray | None:
-        """Participations owed to each slot's client; None from a policy that keeps no count."""
-        return self.policy.backlog(self.state) if owes(self.policy) else None
-
-    @property
-    def expects_times(self) -> bool:
-        """Whether the policy predicts times."""
-        return expects_times(self.policy)
-
     def expected_times_s(self, slots: IntArray, rows: FloatArray) -> FloatArray:
         """Exchange times that the policy expects, seconds; NaN where it has no prediction."""
         if not expects_times(self.policy) or self.num_features is None or not slots.shape[0]:
@@ -319,11 +291,8 @@ class Learner:
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The parts to save: an entry of the header, and arrays."""
-        header = {
-            "policy": repr(self.policy),
-            "capacity": self.spec.num_clients,
-            "strangers": self._num_forgotten,
-        }
+        capacity = self.spec.num_clients
+        header = {"policy": repr(self.policy), "capacity": capacity, "strangers": self._num_forgotten}
         return header, pack(self.state, "policy.")
 
     def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:

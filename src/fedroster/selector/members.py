@@ -17,7 +17,7 @@ import numpy as np
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.errors import InvalidInputError, StateFileError, UnknownNameError
-from fedroster.core.ids import ClientId, checked_id, checked_ids, listed, look_of
+from fedroster.core.ids import ClientId, checked_id, listed, look_of
 from fedroster.core.problem import Feedback, Status
 from fedroster.core.state import grow, pack, per_client, reset, unpack
 from fedroster.folder.events import Joined, Left
@@ -91,15 +91,6 @@ class Slots:
         """Take over all arrays."""
         for each in fields(Slots):
             setattr(self, each.name, getattr(other, each.name))
-
-    def grow(self, capacity: int) -> None:
-        """Make room for more clients; with less than there is, nothing changes."""
-        if capacity > self.capacity:
-            self.become(grow(self, blank(capacity)))
-
-    def reset(self, slots: IntArray) -> None:
-        """Make some clients unknown again."""
-        reset(self, blank(self.capacity), slots)
 
 
 def blank(capacity: int) -> Slots:
@@ -215,42 +206,33 @@ class Members(Slots):
                 return each
         return None
 
-    def join(self, clients: Iterable[ClientId]) -> None:
-        """Let clients in that are no members; there must be room for them."""
+    def _note_look(self, client: ClientId) -> None:
+        if isinstance(client, str) and (look := look_of(client)) != client:
+            self._odd[look] = client
+
+    def book(self, event: Joined | Left) -> None:
+        """Let clients join or leave as an event says, with room for them; slots of forgotten clients are free."""
+        if isinstance(event, Left):
+            slots = self.distinct_slots(event.clients)
+            self.here[slots] = False
+            if event.forgotten:
+                for client in event.clients:
+                    self.ids[self._slot_of.pop(client)] = None
+                    self._odd.pop(look_of(client), None)
+                # The lowest slot is taken first, whatever the order of leaving: a loaded selector does the same.
+                self._free = sorted((*self._free, *slots.tolist()), reverse=True)
+                reset(self, blank(self.capacity), slots)
+            return
+        if (capacity := self.wanted_capacity(event.clients)) > self.capacity:
+            self.become(grow(self, blank(capacity)))
         self.changes += 1
-        for client in clients:
+        for client in event.clients:
             slot = self._slot_of.get(client)
             if slot is None:
                 slot = self._slot_of[client] = self._free.pop() if self._free else len(self.ids)
                 self.ids[slot : slot + 1] = [client]
                 self._note_look(client)
             self.here[slot] = self.cold[slot] = True
-
-    def _note_look(self, client: ClientId) -> None:
-        if isinstance(client, str) and (look := look_of(client)) != client:
-            self._odd[look] = client
-
-    def book(self, event: Joined | Left) -> None:
-        """Let clients join or leave as an event says, with room for them."""
-        if isinstance(event, Left):
-            self.leave(event.clients, forget=event.forgotten)
-            return
-        self.grow(self.wanted_capacity(event.clients))
-        self.join(event.clients)
-
-    def leave(self, clients: Iterable[ClientId], *, forget: bool) -> IntArray:
-        """Let members go, and return their slots.  Those of forgotten clients are free."""
-        names = checked_ids(clients)
-        slots = np.array([self.slot(client) for client in names], np.int64)
-        self.here[slots] = False
-        if forget:
-            for client in names:
-                self.ids[self._slot_of.pop(client)] = None
-                self._odd.pop(look_of(client), None)
-            # The lowest slot is taken first, whatever the order of leaving: a loaded selector does the same.
-            self._free = sorted((*self._free, *slots.tolist()), reverse=True)
-            self.reset(slots)
-        return slots
 
     def promise_anew(self) -> None:
         """Count from now on for what the policy promises."""

@@ -62,6 +62,20 @@ def _number(value: object, length: int = 0) -> Any:
         return float("nan")
 
 
+def with_contexts(feedback: Feedback, slot: IntArray, features: FloatArray, server: IntArray | None) -> Feedback:
+    """Feedback that was read of a log, with the contexts and servers of the slots from which it is awaited.
+
+    Raises:
+        FeedbackError: If a client answers of whom none is.
+    """
+    row_of = {each: row for row, each in enumerate(slot.tolist())}
+    clients = feedback.client.tolist()
+    if not row_of.keys() >= set(clients) or len(set(clients)) != len(clients):
+        raise FeedbackError(f"a client answers round {feedback.round} that was not chosen in it, or answers twice")
+    rows = np.array([row_of[each] for each in clients], np.int64)
+    return replace(feedback, features=features[rows], server=None if server is None else server[rows])
+
+
 def outcomes(
     status: Mapping[ClientId, Status | None],
     late: Collection[ClientId],
@@ -222,16 +236,16 @@ class OpenRounds:
         length: int = 0,
         again: Again,
     ) -> Feedback | None:
-        """Check what is reported of a round; nothing is booked until :meth:`close`.
+        """Check what is reported of a round, as by :meth:`~fedroster.Selector.observe`; nothing is booked.
 
         Args:
             number: The round.
             ids: Id of each slot.
             times_s: Exchange times, seconds, by client.
             outcomes: How exchanges ended.
-            measured: ``losses``, ``squared_losses``, ``num_samples`` and ``signatures``, each by client, or None.
+            measured: What else clients measured, under the names of ``observe``.
             length: Numbers of a signature, if there are any.
-            again: Whether what was reported before, or is given up, is an error or ignored.
+            again: Whether what is known already, or given up, is an error.
 
         Returns:
             The feedback, by ascending row of the cohort; None if there is nothing new.
@@ -273,16 +287,11 @@ class OpenRounds:
         Raises:
             FeedbackError: If it cannot have been told now.
         """
-        number, clients = feedback.round, feedback.client
-        if (pending := self._pending.get(number)) is None:
-            raise FeedbackError(f"round {number} is not open")
-        row_of = {int(slot): row for row, slot in enumerate(pending.slot) if pending.status[row] == OPEN}
-        if not row_of.keys() >= set(clients.tolist()) or np.unique(clients).shape[0] != clients.shape[0]:
-            raise FeedbackError(f"a client answers round {number} that was not chosen in it, or answers twice")
-        rows = np.array([row_of[slot] for slot in clients.tolist()], np.int64)
-        server = None if pending.server is None else pending.server[rows]
-        stale = self.last - number
-        return replace(feedback, features=pending.features[rows], server=server, staleness=stale)
+        if (pending := self._pending.get(feedback.round)) is None:
+            raise FeedbackError(f"round {feedback.round} is not open")
+        part = pending.rows(pending.status == OPEN)
+        found = with_contexts(feedback, part.slot, part.features, part.server)
+        return replace(found, staleness=self.last - feedback.round)
 
     def _not_open(self, number: int, *, is_number: bool) -> str:
         open_ = f"open rounds: {sorted(self._pending) or 'none'}"

@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -33,7 +34,6 @@ from fedroster.core.problem import Status
 from fedroster.core.protocols import AnyPolicy, signs
 from fedroster.core.state import as_labelled
 from fedroster.folder.events import (
-    Asked,
     Decided,
     Joined,
     Left,
@@ -45,20 +45,37 @@ from fedroster.folder.settings import Settings
 from fedroster.queues import AVAILABILITY_PERIOD
 from fedroster.rules.rulebook import RuleBook
 from fedroster.rules.rules import Rules
-from fedroster.selector.booking import Contexts
 from fedroster.selector.calls import Calls, whole
-from fedroster.selector.cohorts import Cohort, EdgeCohort
-from fedroster.selector.failures import FailureRules
+from fedroster.selector.candidates import Contexts
 from fedroster.selector.files import Notes, SavedFiles
-from fedroster.selector.guard import Guard, LongestTime
+from fedroster.selector.guard import FailureRules, Guard, LongestTime
 from fedroster.selector.keeping import Kept, Options, entered, said
 from fedroster.selector.learner import Learner
 from fedroster.selector.members import Members
 from fedroster.selector.rounds import OpenRounds, outcomes
 
-__all__ = ["ClientId", "Cohort", "EdgeCohort", "Selector"]
-
 _log = logging.getLogger("fedroster")
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    """The clients that take part in a round.
+
+    Attributes:
+        round: Round number; feedback refers to it.
+        clients: Ids of the chosen clients.  Empty when no client was available.
+        weights: How much each client's update counts, >= 0 and not normalised: the model moves by the step size times
+            the sum of weight times update over those that arrive.  None for weights by samples.
+    """
+
+    round: int
+    clients: tuple[ClientId, ...]
+    weights: tuple[float, ...] | None = field(default=None, kw_only=True)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no client was chosen."""
+        return not self.clients
 
 
 class Selector(Kept):
@@ -149,7 +166,6 @@ class Selector(Kept):
         self._book = RuleBook(rules, cohort_size=self.cohort_size, beta=self._beta)
         self._learner.check_promise(self._book.num_allowed(self._members, first := checked_ids(clients)))
         self._begin(None, is_new=True)
-        self._warn(is_quiet=True)
         self.join(first)
 
     def __repr__(self) -> str:
@@ -197,11 +213,12 @@ class Selector(Kept):
             UnknownNameError: If a client is not a member.
         """
         named: Any = {"clients": clients, "available": available, "not_registered": not_registered}
-        decided = self._select(self._asked(contexts, at_most=at_most, busy=busy, **named))
+        decided = self._select(contexts, at_most=at_most, busy=busy, **named)
         return Cohort(decided.round, self._named(decided.chosen), weights=decided.weights_by_client)
 
-    def _select(self, asked: Asked) -> Decided:
-        """Decide and book a round."""
+    def _select(self, contexts: Contexts, **named: Any) -> Decided:
+        """Decide and book a round; takes what :meth:`select` takes."""
+        asked = self._asked(contexts, **named)
         self._warn_of_unseen()  # before anything is booked
         decided = self.decide(asked, explain=self._observers.record is not None)
         self._commit(decided)
@@ -418,7 +435,6 @@ class Selector(Kept):
         """
         check_flag("forget", forget)
         event = Left(clients=tuple(checked_ids(clients)), forgotten=bool(forget))
-        self._members.distinct_slots(event.clients)
         if event.clients:
             self._commit(event)
 
