@@ -18,6 +18,7 @@ from fedroster.errors import ConfigurationError, LogFileError, UnknownNameError
 from fedroster.folder.lines import schema
 from fedroster.policies import DivFL
 from fedroster.record import Log, verify
+from fedroster.record.export import write_csv
 from frozen.door import full_disk
 
 
@@ -333,3 +334,13 @@ def test_the_schema_of_lines_is_published():
     published = Path(__file__).parents[2] / "docs" / "reference" / "log-schema.json"
     now = json.dumps(schema())
     assert published.read_text() == now + "\n", f"it is {now} now"
+
+
+def test_a_table_has_all_contexts_where_nobody_was_there_at_first(tmp_path):
+    selector, _ = recorded(tmp_path / "log", Floor(), clients=["a", "b"], cohort_size=1)
+    assert selector.select({}).is_empty
+    selector.select({"a": [1.0, 2.0, 3.0], "b": [4.0, 5.0, 6.0]})
+    write_csv(Log(tmp_path / "log"), tmp_path / "table.csv")
+    head, *rows = (line.split(",") for line in (tmp_path / "table.csv").read_text().splitlines())
+    assert head[-3:] == ["context_0", "context_1", "context_2"]
+    assert [row[-3:] for row in rows] == [[""] * 3, [""] * 3, ["1.0", "2.0", "3.0"], ["4.0", "5.0", "6.0"]]

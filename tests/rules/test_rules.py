@@ -495,6 +495,18 @@ def test_a_table_of_rules_gives_the_same_rules():
     assert Rules.from_table({}) == Rules()
 
 
+def test_numbers_of_numpy_are_numbers():
+    whole, seconds = np.int64(1), np.float32(2.0)
+    limits = {"most_per_window": whole, "window": np.int64(4), "least_separation_s": seconds, "least_cohort": whole}
+    rules = Rules(groups={"g": Group(["a"], most=whole)}, priorities={"a": whole}, **limits)
+    failures = FailureRules(np.bool_(True), np.int64(2), np.int64(9))
+    selector = Selector(Uniform(), cohort_size=2, clients=["a", "b"], rules=rules, failures=failures)
+    assert selector.rules == Rules.from_table(rules.as_table()) == rules
+    assert len(selector.select().clients) == 2
+    with pytest.raises(ConfigurationError, match="priority of 'a'"):
+        Rules(priorities={"a": -(10**30)})
+
+
 # -------------------------------------------------------------------- saved
 
 

@@ -72,6 +72,7 @@ VALUES = {
     "a number of failed ones": ({"failed": 1}, "failed"),
     "bytes as failed ones": ({"failed": b"a"}, "failed"),
     "no unlearned ones": ({"unlearned": None}, "unlearned"),
+    "arrays among the unlearned": ({"unlearned": [np.zeros(2)]}, "client id is array"),
     "costs of a flat federation": ({"costs": {"a": 1.0}}, "without edge servers"),
 }
 NO_TIMES = [math.nan, math.inf, -math.inf, -1.0, 0.0, 0, HUGE, -HUGE, Fraction(HUGE, 3), True, np.True_, "1.5"]

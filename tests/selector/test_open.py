@@ -12,6 +12,7 @@ from federations import LETTERS_LIST, POLICY, after_a_kill, kept, play
 from fedroster import COCS, RBCSF, EdgeSelector, Floor, Rules, Selector, Uniform
 from fedroster.core.state import load_arrays
 from fedroster.errors import ConfigurationError, InfeasibleError, InUseError, LogFileError
+from fedroster.folder.events import Left
 from fedroster.record import Log, Record, verify
 from fedroster.selector import entered, note, noted, settings_of
 
@@ -260,3 +261,11 @@ def test_notes_of_an_engine_are_kept(tmp_path):
         line.get("name") for line in map(json.loads, file.read_text().splitlines()) if line["kind"] == "noted"
     }
     assert verify(tmp_path / "copy", POLICY).is_whole
+
+
+def test_members_that_are_not_named_leave_in_the_order_of_their_slots(tmp_path):
+    begun(tmp_path).observers[0].close()
+    events = []
+    opened(tmp_path, clients=["d"], observers=[lambda event, selector: events.append(event)])
+    (left,) = (event.clients for event in events if isinstance(event, Left))
+    assert left == tuple(client for client in LETTERS_LIST if client != "d")

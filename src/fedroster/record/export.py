@@ -25,8 +25,8 @@ def write_csv(log: Log, file: Path, *, cohorts: bool = False) -> None:
 
     A text that a spreadsheet would take for a formula begins with an apostrophe.
     """
-    known = (played.contexts.shape[1] for played in log.rounds if played.contexts is not None)
-    dimension = next(known, 0)
+    told = (each.contexts for each in log.rounds if each.asked.slot.shape[0])  # an empty round knows no length
+    dimension = next((contexts.shape[1] for contexts in told if contexts is not None), 0)
 
     def write(stream: IO[bytes]) -> None:
         text = io.TextIOWrapper(stream, encoding="utf-8", newline="", write_through=True)
@@ -71,7 +71,9 @@ def _columns(log: Log, played: LoggedRound, dimension: int, *, cohorts: bool) ->
     def of_slots(values: Any) -> Any:
         return np.full(slots.shape[0], np.nan) if values is None else values[slots]
 
-    contexts = np.full((capacity, dimension), np.nan) if played.contexts is None else played.contexts
+    contexts = np.full((capacity, dimension), np.nan)
+    if played.contexts is not None and played.contexts.shape[1] == dimension:
+        contexts = played.contexts
     return {
         "round": np.full(slots.shape[0], played.round),
         "at_s": np.full(slots.shape[0], played.at_s),

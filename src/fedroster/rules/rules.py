@@ -7,12 +7,13 @@ federation knows its clients, never of what a client says of itself.
 from __future__ import annotations
 
 import fnmatch
+import json
 import os
 import re
 import stat
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -185,7 +186,7 @@ class Rules(Named):
         keep(self, "groups", groups)
         keep(self, "priorities", {str(name): value for name, value in _mapping("priorities", self.priorities).items()})
         for name, value in self.priorities.items():
-            check_integer(f"priority of {name!r}", value)
+            check_integer(f"priority of {name!r}", value, least=-(2**63))
         check_integer("least_cohort", self.least_cohort, least=0)
         check_number("least_separation_s", self.least_separation_s, least=0.0)
         if isinstance(self.least_separation, str):
@@ -328,20 +329,11 @@ class Rules(Named):
 
     def as_table(self) -> dict[str, Any]:
         """The rules that differ from none, as plain values."""
-        groups = {
-            name: {"clients": list(group.clients), "least": group.least}
-            | ({} if group.most is None else {"most": group.most})
-            for name, group in self.groups.items()
-        }
-        tags = {name: list(entries) for name, entries in self.tags.items()}
-        none = Rules()
-        values = {
-            each.name: getattr(self, each.name)
-            for each in fields(self)
-            if getattr(self, each.name) != getattr(none, each.name)
-        }
-        values |= {name: list(values[name]) for name in ("allow", "deny") if name in values}
-        return values | ({"groups": groups} if groups else {}) | ({"tags": tags} if tags else {})
+        none, table = (json.loads(json.dumps(asdict(each), default=np.generic.item)) for each in (Rules(), self))
+        for group in table["groups"].values():
+            if group["most"] is None:
+                del group["most"]
+        return {name: value for name, value in table.items() if value != none[name]}
 
 
 def _seconds(name: str, text: str) -> float:

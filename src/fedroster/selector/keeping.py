@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import astuple
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypedDict, TypeVar, Unpack
@@ -245,7 +244,7 @@ def said(options: Options) -> dict[str, Any]:
         failures = FailureRules() if changed["failures"] is None else changed["failures"]
         if not isinstance(failures, FailureRules):
             raise ConfigurationError(f"failures are {shown(failures)}; expected a fedroster.FailureRules")
-        changed["failures"] = astuple(failures)
+        changed["failures"] = bool(failures.learned), int(failures.pause_after), int(failures.longest_pause)
     return changed
 
 

@@ -28,7 +28,7 @@ from fedroster.core.errors import (
     RoundNotBegunError,
     StateFileError,
 )
-from fedroster.core.ids import ClientId, checked_ids, listed
+from fedroster.core.ids import ClientId, checked_id, checked_ids, listed
 from fedroster.core.outside import plain
 from fedroster.core.problem import Status
 from fedroster.core.protocols import AnyPolicy, signs
@@ -315,7 +315,7 @@ class Selector(Kept):
             return
         cohort, _ = self._rounds.cohort(round)
         charged = {} if costs is None else self._charges(costs, cohort)
-        hidden = listed("unlearned", unlearned)
+        hidden = set(map(checked_id, listed("unlearned", unlearned)))
         unlearned_slots = (slot for slot in feedback.client.tolist() if self._members.ids[slot] in hidden)
         self._commit(self._heard(feedback, self._now_s(), round_s, charged, tuple(unlearned_slots) if hidden else None))
 
@@ -482,7 +482,8 @@ class Selector(Kept):
             if wanted is not None:
                 missing, here = selector._unmasked(wanted), set(selector.clients)
                 selector.join([client for client in missing if client not in here])
-                selector.leave(here - set(wanted))
+                gone = here.difference(wanted)
+                selector.leave([client for client in selector.clients if client in gone])
         except BaseException:
             record.close()
             raise
