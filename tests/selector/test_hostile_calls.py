@@ -212,6 +212,8 @@ def test_budgets_are_refused(budgets):
         {"prices": [1.0, -1.0]},
         {"prices": [1.0, math.nan]},
         {"prices": [1.0, "free"]},
+        {"prices": [1.0, "2.0"]},
+        {"prices": np.array([1.0, 2j])},
         {"prices": 1.0},
         {"prices": {1: 1.0}},
         *[{"prices": [1.0] * count} for count in (1, 3)],

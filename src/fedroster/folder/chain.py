@@ -113,10 +113,7 @@ def parse(text: bytes, file: Path, offset: int) -> Line:
 def lines_of(folder: Path, *, start: int = 1, after: Line | None = None) -> Iterator[Line]:
     """The lines of a log from one on; what a killed writer has left of a last line is passed over.
 
-    Args:
-        folder: The log's folder.
-        start: Number of the first.
-        after: A line that was read before, in place of ``start``: nothing before it is read again.
+    In place of ``start``, ``after`` is a line that was read before: nothing before it is read again.
 
     Raises:
         LogFileError: If a line is damaged, or is not the one that the chain expects.

@@ -207,22 +207,14 @@ def hashed(key: bytes, client: ClientId) -> str:
 
 
 def line_of(event: Set | Joined | Left | Decided | Told | Noted, *, contexts: bool, key: bytes | None) -> AnyLine:
-    """The line of an event.
-
-    Args:
-        event: The event.
-        contexts: Whether to keep the contexts of all clients; those of the cohort are always kept.
-        key: Secret by which rules that name clients are hashed; None for the rules themselves.
-    """
+    """The line of an event, with the contexts of all clients or of the cohort; a key hashes rules that name clients."""
     match event:
         case Decided():
             return _decided(event, contexts=contexts, hides=key is not None)
         case Told():
             return _told(event)
-        case Noted():
-            return NotedLine(
-                name=event.name, clients=[*event.by_slot], values=[*event.by_slot.values()], of_all=event.of_all
-            )
+        case Noted(name, by_slot, of_all):
+            return NotedLine(name=name, clients=[*by_slot], values=[*by_slot.values()], of_all=of_all)
         case Set():
             return replace(event, settings=hidden(event.settings, key))
     return replace(event)

@@ -106,16 +106,16 @@ class Following:
 
     def _take(self, line: Line) -> bool:
         event = event_of(line.content, self._members)
-        if isinstance(event, BegunLine) and not is_label_of(event.policy, self._policy):
-            raise LogFileError(f"the log is of {shown(event.policy, str)}; expected {self._policy!r}")
+        is_led_to = True
         if isinstance(event, Set) and event.policy:
             self._policy = as_labelled(event.policy, self._policy)
-        is_led_to = True
-        if isinstance(event, BegunLine) and event.start is not None:
-            is_led_to = self._start(line, event, event.start)
-        elif isinstance(event, BegunLine) and self.books is None:
-            kind: Any = SimulatedBooks if event.of == KIND else begun
-            self.books = kind(self._policy, event)
+        elif isinstance(event, BegunLine):
+            if not is_label_of(event.policy, self._policy):
+                raise LogFileError(f"the log is of {shown(event.policy, str)}; expected {self._policy!r}")
+            if event.start is not None:
+                is_led_to = self._start(line, event, event.start)
+            elif self.books is None:
+                self.books = (SimulatedBooks if event.of == KIND else begun)(self._policy, event)
         if self.books is None:
             raise LogFileError("no line before it says which policy decides")
         if isinstance(event, Decided):

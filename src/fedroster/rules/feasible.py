@@ -34,9 +34,7 @@ def impossible(rules: Rules, cohort_size: int) -> str:
 def paces(rules: Rules, round_s: float | None = None) -> dict[str, tuple[float, str]]:
     """Largest share of the rounds in which a client may take part, by the rule that says so, and that rule in words.
 
-    Args:
-        rules: The rules.
-        round_s: Time from one round to the next, seconds; None if it is not known: then rules in time say nothing.
+    Rules in time say nothing where ``round_s``, from one round to the next, is not known.
     """
     found = {}
     if (every := int(rules.least_separation)) > 1:

@@ -107,13 +107,7 @@ class RuleBook:
         return self.rules == _NONE
 
     def warn(self, beta: float, members: ClientSlots, availability: FloatArray) -> None:
-        """Warn of what the rules make impossible, each thing once.
-
-        Args:
-            beta: Participation rate that the policy promises; 0 for none.
-            members: The members.
-            availability: Share of the rounds in which each slot's client is there, shape (slots,).
-        """
+        """Warn of what the rules make impossible, each thing once; takes what :func:`flaws` takes, by slot."""
         if self.is_empty:
             return
         self._meet(members)
@@ -182,12 +176,8 @@ class RuleBook:
     ) -> Barred:
         """Which clients the rules exclude from a round; depends on names, rounds and times only.
 
-        Args:
-            members: The members.
-            round: Number of the round.
-            at_s: When, by the selector's clock, seconds.
-            not_registered: Slots of clients whose name is only what they say of themselves.
-            evaluates: Whether it is about evaluating after that round: its cohort may, as part of the same round.
+        Clients of the slots ``not_registered`` report their own names.  What ``evaluates`` comes after the round, whose
+        cohort may take part in it.
         """
         out, away = np.zeros((2, members.capacity), np.bool_)
         barred = Barred(out, away)

@@ -76,15 +76,20 @@ def _are_ids(contexts: object, clients: object) -> bool:
     return all(isinstance(client, str | int | np.integer) for client in contexts)
 
 
+def _numbers(values: Any) -> FloatArray:
+    """An array of what may be numbers, but no text."""
+    given = np.asarray(values)
+    if given.dtype.kind not in "biufO":
+        raise TypeError(f"they are of type {given.dtype}")
+    return given.astype(np.float64, copy=False)
+
+
 def _rows(contexts: ArrayLike, num_clients: int, num_features: int | None) -> FloatArray:
     """Contexts as an array of the right shape."""
     length = "D" if num_features is None else num_features
     wanted = f"a list of num_features = {length} numbers for each client"
     try:
-        given = np.asarray(contexts)
-        if given.dtype.kind not in "biufO":
-            raise TypeError(f"they are of type {given.dtype}")
-        rows = given.astype(np.float64, copy=False)
+        rows = _numbers(contexts)
     except Exception as error:  # an entry may be any object, or a number beyond any float
         why = shown(error, str)
         raise InvalidInputError(f"contexts are not an array of numbers ({why}); expected {wanted}") from error
@@ -136,7 +141,7 @@ def prices_of(members: Members, prices: Any, slots: IntArray) -> FloatArray:
         return np.ones(slots.shape[0])
     given = _each("prices", members, prices, slots)
     try:
-        cost = np.asarray(given, np.float64)
+        cost = _numbers(given)
     except Exception:  # an entry may be any object, or a number beyond any float
         cost = np.full(slots.shape[0], np.nan)
     if cost.ndim != 1 or not ((cost >= 0.0) & (cost < math.inf)).all():
