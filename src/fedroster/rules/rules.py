@@ -329,7 +329,10 @@ class Rules(Named):
 
     def as_table(self) -> dict[str, Any]:
         """The rules that differ from none, as plain values."""
-        none, table = (json.loads(json.dumps(asdict(each), default=np.generic.item)) for each in (Rules(), self))
+        none, table = (
+            json.loads(json.dumps(asdict(each), default=np.generic.item))  # NumPy's numbers as Python's
+            for each in (Rules(), self)
+        )
         for group in table["groups"].values():
             if group["most"] is None:
                 del group["most"]

@@ -57,6 +57,7 @@ class Kept(Booking):
 
     _KIND: ClassVar[Literal["selector", "edge-selector"]] = "selector"
     _budgets: list[tuple[str, float]] | None = None  # of edge servers
+    _clock: Callable[[], float]
     _files: SavedFiles
 
     def save(self, path: str | os.PathLike[str], *, replace: bool = False) -> None:

@@ -291,8 +291,11 @@ class Learner:
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The parts to save: an entry of the header, and arrays."""
-        capacity = self.spec.num_clients
-        header = {"policy": repr(self.policy), "capacity": capacity, "strangers": self._num_forgotten}
+        header = {
+            "policy": repr(self.policy),
+            "capacity": self.spec.num_clients,
+            "strangers": self._num_forgotten,
+        }
         return header, pack(self.state, "policy.")
 
     def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
