@@ -443,7 +443,9 @@ def read_told(line: ToldLine, capacity: int) -> Told:
     slots = unpack_ints([slot for slot, _ in line.costs], below=capacity, most=capacity, order="distinct")
     said = _read(line, Told, **sizes)
     for times in (time_s, said["learned_s"]):
-        if times is not None and (not (np.isnan(times) | (times > 0.0)).all() or np.isinf(times).any()):
+        if times is None:
+            continue
+        if not (np.isnan(times) | (times > 0.0)).all() or np.isinf(times).any():
             raise LogFileError(f"times of round {line.round} are {shown(times)}; expected seconds > 0")
     said |= {
         "feedback": Feedback(features=np.zeros((count, 0)), **feedback),

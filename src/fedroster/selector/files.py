@@ -43,7 +43,8 @@ class Notes:
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The parts to save: an entry of the header."""
-        return {"notes": [[name, round, [*each.items()]] for name, (round, each) in self._by_name.items()]}, {}
+        notes = [[name, round, [*by_slot.items()]] for name, (round, by_slot) in self._by_name.items()]
+        return {"notes": notes}, {}
 
     def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
         """Load what :meth:`pack` gave."""
