@@ -69,21 +69,22 @@
     // The picture, and what pointing at it, choosing and zooming need.
     live() {
       const text = JSON.stringify(this.spec).replace(/"#[0-9A-Fa-f]{6}"/g, found => `"${colour(found.slice(1, -1))}"`);
-      const { title, width, height, layer, config, ...spec } = JSON.parse(text), near = [];
+      const { title, width, height, layer, config, ...spec } = JSON.parse(text), near = [], room = this.place.clientWidth;
       for (const one of layer.filter(one => !one.data)) {
         const { color, strokeDash, ...encoding } = one.encoding;
         for (const axis of ["x", "y"]) delete encoding[axis]?.axis?.values;  // they would not follow a zoom
         for (const channel of [color, strokeDash]) if (channel?.field === "label") channel.legend = null;
         if (color?.field === "label" && /line|area/.test(one.mark.type)) one.transform = [{ filter: SHOWN }, ...one.transform || []];
         else if (this.labels.length) one.encoding.opacity = FAINT;
+        if (room < 400 && one.mark.align === "right") one.transform.push({ filter: `datum.x > ${(encoding.x.scale.domain[0] + encoding.x.scale.domain[1]) / 2}` });  // it would begin left of the picture
         if (one.mark.type === "line") near.push({ ...one, mark: { type: "point", filled: true, size: 70, clip: true }, params: [HOVER], encoding: { ...encoding, color, opacity: NEAR } });
       }
       if (this.zooms && !matchMedia("(pointer: coarse)").matches) layer[0].params = [ZOOM];
-      const room = this.place.clientWidth, isLow = height?.step;
+      const isLow = height?.step;
       return {
         ...spec, layer: [...layer, ...near], datasets: this.tables, width: "container", params: [{ name: "shown", value: this.shown }],
         height: isLow ? height : Math.min(360, Math.max(240, room * .62)), ...(isLow ? {} : { autosize: { type: "fit-x", contains: "padding" } }),
-        config: { ...config, background: null, axisY: { labelLimit: room < 600 ? 150 : 0 } },
+        config: { ...config, background: null, axisY: { labelLimit: room < 600 ? 150 : 0 }, legend: { ...config.legend, ...(room < 400 ? { columns: 1 } : {}) } },
       };
     }
     async draw() {
