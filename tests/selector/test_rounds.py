@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from federations import answered, assert_same_learned, contexts, kept, learned, make
-from fedroster import RBCSF, Selector
+from fedroster import RBCSF, Floor, Selector
 from fedroster.core.errors import FeedbackError, InvalidInputError
 from fedroster.core.problem import Selection, Status
 from fedroster.core.protocols import Signature, Stateless
@@ -139,6 +139,12 @@ def test_a_status_for_each_client_is_the_same_as_lists_of_clients(tmp_path):
     mapping.observe(1, times_s={"a": 1.0, "b": 2.0}, status=status)
     assert kept(lists, tmp_path) == kept(mapping, tmp_path)
     assert mapping.open_rounds() == {1: ("e",)}
+
+
+def test_a_promise_of_the_rounds_in_which_a_client_is_there_is_not_judged_by_all_rounds():
+    selector = Selector(Floor(beta=0.25, slack=0, share_of="available"), cohort_size=2, clients=[*"abcd"])
+    answered(selector, 130, available=[False, True, True, True])  # no warning: warnings are errors here
+    assert selector.below_promise() == ()
 
 
 def test_a_new_promise_is_judged_by_what_came_since():

@@ -10,10 +10,9 @@ from fedroster.core.errors import UnknownNameError
 from fedroster.core.ids import ClientId
 from fedroster.core.outside import marked, plain
 from fedroster.core.protocols import AnyPolicy
-from fedroster.folder.chain import lines_of, standing
-from fedroster.folder.events import Set
 from fedroster.record.log import Log
 from fedroster.record.why import in_words, kept_out, reasons, told
+from fedroster.simulation import promised_rate
 
 
 def letter(log: Log, client: ClientId, policy: AnyPolicy | None = None) -> str:
@@ -69,11 +68,9 @@ def letter(log: Log, client: ClientId, policy: AnyPolicy | None = None) -> str:
 
 def _promise(log: Log, policy: AnyPolicy | None, num_chosen: int, member: float, able: float) -> str:
     """What the policy promises a client, beside what it had; empty without a promise, or where it changed meanwhile."""
-    changes = (line.content for line in standing(lines_of(log.folder)))
-    changed = any(isinstance(said, Set) and said.policy for said in changes)
-    if not (beta := 0.0 if changed else float(getattr(policy, "beta", 0.0))):
+    beta, of_able = promised_rate(policy)
+    if log.changes_policy or not beta:
         return ""
-    of_able = getattr(policy, "share_of", "") == "available" or getattr(policy, "needs_limits", False)
     due, of = (beta * able, "those in which it could be chosen") if of_able else (beta * member, "all")
     kept = "is kept" if num_chosen >= due else f"lacks {due - num_chosen:.3g}"
     return f" The policy promises {beta:.1%} of {of} in the long run, {due:.4g}: this {kept}."

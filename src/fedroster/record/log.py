@@ -170,6 +170,7 @@ class Log:
         num_lines: How many lines it has.
         torn: Bytes of a last line that is not whole.
         rounds: Its rounds; each is read when it is asked for.
+        changes_policy: Whether it has another policy, of the same class, in force from some round on.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -185,7 +186,7 @@ class Log:
         self._place_of: dict[int, _Place] = {}
         self._memberships = Memberships(self.folder)
         self._rules: Mapping[str, Any] = {}
-        self._tells_losses = False
+        self._tells_losses = self.changes_policy = False
         self._last: Line | None = None
         self.rounds: Sequence[LoggedRound] = _LoggedRounds(self._places, self._memberships)
         self.read_on()
@@ -239,6 +240,7 @@ class Log:
         memberships, said = self._memberships, line.content
         if isinstance(said, BegunLine | Set):
             self._rules = said.settings.rules.table
+            self.changes_policy |= isinstance(said, Set) and bool(said.policy)
         try:
             if isinstance(said, Joined | Left):
                 memberships.changes.append(line)

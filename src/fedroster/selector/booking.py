@@ -45,6 +45,7 @@ from fedroster.selector.learner import Learner
 from fedroster.selector.members import Members
 from fedroster.selector.privacy import Privacy, privacy_of
 from fedroster.selector.rounds import OpenRounds
+from fedroster.simulation import promised_rate
 
 
 class Views(Named):
@@ -133,11 +134,13 @@ class Views(Named):
         """Members whose participation rate is more than a tenth below what the policy promises, since it does.
 
         A member of fewer than 50 rounds is not judged, and a round that could not begin does not count: the record has
-        it with its reason.  Empty for policies that guarantee no rate.
+        it with its reason.  Empty for policies that guarantee no rate, or one of the rounds in which a client can be
+        chosen: of these ``fedroster log why`` and ``log page`` know the number.
         """
+        beta, of_able = promised_rate(self._learner.policy)
         members = self._members
         chosen, due = members.chosen - members.chosen_before, members.due - members.due_before
-        below = members.here & falls_short(chosen, due, beta=self._beta)
+        below = members.here & falls_short(chosen, due, beta=0.0 if of_able else beta)
         return self._named(np.flatnonzero(below))
 
     def paused(self) -> dict[ClientId, int]:

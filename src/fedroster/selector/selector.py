@@ -53,6 +53,7 @@ from fedroster.selector.keeping import Kept, Options, entered, said
 from fedroster.selector.learner import Learner
 from fedroster.selector.members import Members
 from fedroster.selector.rounds import OpenRounds, outcomes
+from fedroster.simulation import promised_rate
 
 _log = logging.getLogger("fedroster")
 
@@ -233,8 +234,8 @@ class Selector(Kept):
 
     def _warn_of_unseen(self) -> None:
         """Warn of members whose availability makes their guaranteed rate impossible (Choice A6)."""
-        beta = getattr(self.policy, "beta", 0.0)
-        if not beta or self.round == self._last_look or self.round % AVAILABILITY_PERIOD:
+        beta, of_able = promised_rate(self.policy)
+        if not beta or of_able or self.round == self._last_look or self.round % AVAILABILITY_PERIOD:
             return
         self._last_look = self.round  # once: a caller that turns warnings into errors can go on
         rare = self._members.seen_too_rarely(beta)

@@ -89,7 +89,17 @@ def test_filled_places_are_rounds_by_as_many_as_a_cohort_has(tmp_path: Path) -> 
     assert rate[:-1].tolist() == pytest.approx([rates[row[0]] for row in table.rows[:-1]])
 
 
-@pytest.mark.filterwarnings("ignore:beta = 0.4 cannot be met")  # of all rounds, which is not promised
+def test_a_promise_that_changed_meanwhile_is_not_judged(tmp_path: Path) -> None:
+    selector = Selector(Floor(beta=0.5), cohort_size=1, clients=["a", "b"], observers=[Record(tmp_path)])
+    play(selector, 1)
+    view = View(Log(tmp_path))
+    assert view.promised == 0.5
+    selector.policy = Floor(beta=0.1)
+    play(selector, 1)
+    assert view.read_on()
+    assert (view.promised, view.no_promise) == (0.0, "the policy changed, so no promise is judged")
+
+
 def test_a_promise_of_the_rounds_in_which_a_client_is_there_is_judged_by_these(tmp_path: Path) -> None:
     policy = Floor(beta=0.4, slack=0, share_of="available")
     selector = Selector(policy, cohort_size=1, clients=["always", "seldom"], observers=[Record(tmp_path)])

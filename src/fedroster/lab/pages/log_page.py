@@ -18,6 +18,7 @@ from fedroster.lab.pages.report import Number, Report, Section, Table, as_html, 
 from fedroster.parts import ClientId, StatusArray, counted, write_text_atomically
 from fedroster.queues import falls_short
 from fedroster.record import OPEN, Log, LoggedRound
+from fedroster.simulation import promised_rate
 from fedroster.types import FloatArray, IntArray, Status
 
 _ROUNDS = 40
@@ -53,8 +54,6 @@ class View:
     As in what a policy promises, ``cohort_size`` places that ``select(at_most=...)`` filled are one round.
 
     Attributes:
-        promised: Share of the rounds, or of those in which it is available, that the policy promises each client; 0
-            for none.
         names: Ids of those that ever were members, after an empty one.
         counts: What was counted of each.
         members: Rows of ``counts`` of those that are members now.
@@ -65,12 +64,9 @@ class View:
     def __init__(self, log: Log) -> None:
         """Count the rounds of a log."""
         self.log = log
-        self.promised = 0.0
-        self._of_available = False
+        self._beta, self._of_able = 0.0, False
         with suppress(FedrosterError):  # a plug-in that is not installed here
-            policy = policy_of_label(log.header.policy)
-            self.promised = float(getattr(policy, "beta", 0.0))
-            self._of_available = getattr(policy, "share_of", "rounds") == "available"
+            self._beta, self._of_able = promised_rate(policy_of_label(log.header.policy))
         self.names, self.counts = [""], np.full(1, _UNKNOWN)
         self.members = np.zeros(0, np.int64)
         self.lengths: dict[int, tuple[float, float]] = {}
@@ -81,6 +77,16 @@ class View:
         self._answered: dict[int, StatusArray] = {}
         for played in log.rounds:
             self._take(played)
+
+    @property
+    def promised(self) -> float:
+        """The share of its rounds that each client is promised; 0 for none, and where the policy changed meanwhile."""
+        return 0.0 if self.log.changes_policy else self._beta
+
+    @property
+    def no_promise(self) -> str:
+        """Why there is none."""
+        return "the policy changed, so no promise is judged" if self.log.changes_policy else "nothing is promised"
 
     def read_on(self) -> bool:
         """Read what the log has got since; False where it must be read again, because a line was taken back."""
@@ -123,9 +129,9 @@ class View:
         if played.asked.places is not None:
             filled = self._filled + played.chosen.shape[0]
             ends_round, self._filled, self.has_places = filled >= size, filled % size, True
-        is_left_in = played.available.copy() if self._of_available else np.ones(rows.shape[0], np.bool_)
+        is_left_in = played.available.copy() if self._of_able else np.ones(rows.shape[0], np.bool_)
         for reason, slots in played.excluded.items():  # a client that is at work is in the round, and not available
-            is_left_in[slots] = reason == "busy" and not self._of_available
+            is_left_in[slots] = reason == "busy" and not self._of_able
         slots = np.flatnonzero(played.members & (rows != _NOBODY))
         self.members = here = rows[slots]
         self.counts["rounds"][here] += ends_round & is_left_in[slots]
@@ -171,7 +177,7 @@ class View:
             return f"{length}No member is left in."
         served = f"client {least} is served least, in {rate[0]:.1%} of its rounds"
         if not self.promised:
-            return f"{length}Nothing is promised; {served}."
+            return f"{length}{self.no_promise.capitalize()}; {served}."
         if num_short := np.count_nonzero(rate < self.promised):
             return (
                 f"{length}{num_short} of {rate.shape[0]} members are below the promised {self.promised:.1%}; {served}."
@@ -198,7 +204,7 @@ def page_of(view: View | None, folder: Path, *, trouble: str = "", follows: bool
             numbers.append(Number(f"{mean_s:.3g} s", "mean length of a round", note))
         if rate.shape[0] and math.isfinite(rate[0]):
             tone = {"broken": "fails", "kept": "holds"}.get(least[3], "")
-            promised = f"promised {view.promised:.1%}" if view.promised else "nothing is promised"
+            promised = f"promised {view.promised:.1%}" if view.promised else view.no_promise
             numbers.append(Number(least[1], "of its rounds for the client served least", promised, tone))
         known = f"{view.log.header.policy}: {counted(len(view.lengths), 'round')}, {there}. {view.log.lacks}".strip()
         lead, sections = [known, why], _sections(view, members)
