@@ -161,15 +161,15 @@ def test_groups_share_rows_and_clients_join():
     step = table.step(np.array([0, 3, 1]), stacked(rows), np.array([1, 3, 2]))  # 0 and 3 share a row: (2 + 3 * 4) / 4
     np.testing.assert_allclose(flat(step), (4 * 3.5 + 4 * 9.0) / 8)
     assert table.known.tolist() == [True, True, False, True, True, False]
-    table.grow(7)  # client 6 shares row 0
+    table.hold(np.ones(7, np.bool_))  # client 6 shares row 0
     step = flat(table.rewritten(np.array([6]), stacked(rows[:1])))
     np.testing.assert_allclose(step, (6 * 3.5 + 4 * 9.0) / 10)
     small = UpdateTable(memory, MODEL, 2)
     with pytest.raises(ConfigurationError, match="fewer than groups"):
-        small.grow(3)
+        small.hold(np.ones(3, np.bool_))
     own = UpdateTable(UpdateMemory(unknown="zero"), MODEL, 2)
     own.step(np.array([1]), stacked(rows[:1]), np.array([1]))
-    own.grow(4)
+    own.hold(np.ones(4, np.bool_))
     assert own.known.tolist() == [False, True, False, False]
     np.testing.assert_allclose(flat(own.step(np.array([3]), stacked(rows[:1]), np.array([1]))), 2.0 + 2.0 / 4)
 

@@ -131,6 +131,31 @@ def test_members_that_join_get_rows_and_old_rows_are_dropped(tmp_path: Path) -> 
         np.testing.assert_allclose(averaged(table, last, ["cem"], 4)["b"], expected["b"], rtol=1e-6)
 
 
+def test_the_rows_of_those_that_left_are_taken_by_those_that_join() -> None:
+    model, clients = first(), [f"client {number}" for number in range(100)]
+    memory = RememberedUpdates(UpdateMemory(most_bytes=5 * 10 * 4))  # five rows of ten numbers
+    for round_ in range(60):
+        memory.begin(model, clients[round_ : round_ + 5])
+        reply = {"w": model["w"] + 1, "b": model["b"] + 1}
+        assert memory.rewritten(clients[round_], reply)
+        memory.end(round_ + 1, [clients[round_]])
+    memory.begin(model, clients[:4])
+    assert memory.rewritten(clients[99], reply)  # it left while it was at work
+
+
+def test_those_that_left_count_no_more_as_clients_without_an_update(tmp_path: Path) -> None:
+    how = UpdateMemory(unknown="zero")
+    memory, model = RememberedUpdates(how, tmp_path), first()
+    model = averaged(memory, model, ["ann", "bob"], 1)
+    memory.begin(model, ["ann", "bob", "cem"])  # two that never answered have left
+    again = RememberedUpdates(how, tmp_path)
+    again.begin(model, ["ann", "bob", "cem"])
+    reply = {key: model[key] + value for key, value in update_of(2, "cem").items()}
+    expected, found = (each.rewritten("cem", reply) for each in (again, memory))
+    for key in ("w", "b"):
+        np.testing.assert_allclose(found[key], expected[key], rtol=1e-6)
+
+
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no average"):
         RememberedUpdates(UpdateMemory(rule="mean"))

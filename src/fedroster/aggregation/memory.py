@@ -84,7 +84,7 @@ class UpdateTable:
         Raises:
             ConfigurationError: If the rows would take more than ``most_bytes``.
         """
-        self.memory, self._clients = memory, num_clients
+        self.memory, self._here = memory, np.ones(num_clients, np.bool_)
         self._shapes = {name: np.shape(value) for name, value in model.items()}
         self._total = np.zeros(sum(math.prod(shape) for shape in self._shapes.values()))
         self._steps = 0
@@ -113,7 +113,7 @@ class UpdateTable:
     @property
     def known(self) -> BoolArray:
         """Whether there is a row for each client, shape (clients,)."""
-        found: BoolArray = self._samples[self._row_of(np.arange(self._clients))] > 0.0
+        found: BoolArray = self._samples[self._row_of(np.arange(self._here.shape[0]))] > 0.0
         return found
 
     def _row_of(self, clients: IntArray) -> IntArray:
@@ -123,13 +123,14 @@ class UpdateTable:
     @property
     def _weight(self) -> FloatArray:
         """What each row counts: the samples of all that share it, shape (rows,)."""
-        return self._samples * np.bincount(self._row_of(np.arange(self._clients)), minlength=self._rows.shape[0])
+        return self._samples * np.bincount(self._row_of(np.flatnonzero(self._here)), minlength=self._rows.shape[0])
 
     def _divisor(self) -> float:
         """By what the weighted sum of the rows is divided to become their mean."""
         weight = self._weight
         if self.memory.unknown == "zero":  # as many samples for the others as for those that are known
-            return float(weight.sum()) * self._clients / max(int(np.count_nonzero(self.known)), 1)
+            num_known = np.count_nonzero(self.known & self._here)
+            return float(weight.sum() * np.count_nonzero(self._here) / max(num_known, 1))
         return float(weight.sum())
 
     def _mean(self, columns: slice, divisor: float) -> FloatArray:
@@ -265,20 +266,28 @@ class UpdateTable:
         if divisor > _HIDES * self._divisor():
             self._sum()
 
-    def grow(self, num_clients: int) -> None:
-        """Make room for clients that join."""
+    def hold(self, here: BoolArray) -> None:
+        """Take the clients that are here, shape (numbers,), for all there are, with room for those that join.
+
+        The row of one that has left must be forgotten before its number is another's.
+        """
+        if here.shape[0] > self._here.shape[0]:
+            self._grow(here.shape[0])
+        self._here = here
+        if self.memory.groups:  # others share a row than before
+            self._sum()
+
+    def _grow(self, num_clients: int) -> None:
         count = min(self.memory.groups or num_clients, num_clients)
         if self.memory.groups and count > self._rows.shape[0]:  # other clients would share rows
             raise ConfigurationError(
-                f"the table has {self._rows.shape[0]} rows for {self._clients} clients, fewer than groups = "
+                f"the table has {self._rows.shape[0]} rows for {self._here.shape[0]} clients, fewer than groups = "
                 f"{self.memory.groups}; expected at least as many clients as groups from the beginning"
             )
         rows, have = self._empty(count), self._rows.shape[0]
         rows[:have], self._rows = self._rows, rows
         self._samples = np.concatenate((self._samples, np.zeros(count - have)))
         self._learned = np.concatenate((self._learned, np.zeros(count - have, np.int64)))
-        self._clients = num_clients
-        self._sum()
 
     def _sum(self) -> None:
         """The weighted sum of the rows, from the rows."""

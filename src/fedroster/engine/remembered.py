@@ -71,6 +71,7 @@ class RememberedUpdates:
         self._samples: dict[str, float] = {}  # by digest
         self._table: UpdateTable | None = None
         self._row: dict[str, int] = {}  # by digest
+        self._free: list[int] = []  # rows of those that left
         self._model: Arrays = {}
         self._held: dict[str, list[tuple[Arrays, float]]] = {}  # of one step; a client may have several
 
@@ -85,14 +86,15 @@ class RememberedUpdates:
         self._held = {}
         files = self._files()
         names = {digest_of(str(name)) for name in members}
-        for digest in sorted((names | {file.stem[10:] for file in files}) - set(self._row)):
-            self._row[digest] = len(self._row)
         if self._table is None:
-            self._table = UpdateTable(self._memory, self._model, len(self._row))
+            known = sorted(names | {file.stem[10:] for file in files})
+            self._row = {digest: row for row, digest in enumerate(known)}
+            self._table = UpdateTable(self._memory, self._model, len(known))
             self._load(self._table, files)
-        elif len(self._row) > self._table.known.shape[0]:
-            self._table.grow(len(self._row))
-        self._forget(self._table, self._row.keys() - names)
+        gone = self._row.keys() - names
+        self._forget(self._table, gone)
+        self._free += [self._row.pop(digest) for digest in sorted(gone)]
+        self._seat(self._table, names)
         for file in files:
             if file.stem[10:] not in names:
                 file.unlink(missing_ok=True)
@@ -118,6 +120,8 @@ class RememberedUpdates:
         assert self._table is not None
         returned = _floats(reply)
         digest = digest_of(name)
+        if digest not in self._row:  # it left while it was at work
+            self._seat(self._table, {digest})
         base = self._model if base is None else base
         update = {key: (returned[key].astype(np.float64) - base[key])[None] for key in self._model}
         if not self._table.usable(update, 1)[0]:
@@ -141,6 +145,14 @@ class RememberedUpdates:
             save_arrays(self._folder / f"{number:09d}-{digest}.npz", arrays, header, kind=_KIND, private=True)
             for old in self._files(digest)[:-_KEPT]:
                 old.unlink(missing_ok=True)
+
+    def _seat(self, table: UpdateTable, digests: Collection[str]) -> None:
+        """Give a row to each that has none."""
+        for digest in sorted(digests - self._row.keys()):
+            self._row[digest] = self._free.pop() if self._free else len(self._row)
+        here = np.zeros(len(self._row) + len(self._free), np.bool_)
+        here[list(self._row.values())] = True
+        table.hold(here)
 
     def _learn(self, table: UpdateTable, found: Mapping[str, tuple[Arrays, float]]) -> None:
         updates = {key: np.concatenate([each[key] for each, _ in found.values()]) for key in self._model if found}
