@@ -255,7 +255,7 @@ Witness: TypeAlias = Callable[[RoundContext, Outcome, Selection, Any, Any], None
 
 
 def promised_rate(policy: AnyPolicy | None) -> tuple[float, bool]:
-    """beta of a policy, 0 for none, and whether it is a share of the rounds in which a client can be chosen, not of all."""
+    """Beta, 0 for none, and whether it is a share of the rounds in which a client can be chosen, and not of all."""
     of_able = getattr(policy, "share_of", "rounds") == "available" or getattr(policy, "needs_limits", False)
     return float(getattr(policy, "beta", 0.0)), of_able
 
