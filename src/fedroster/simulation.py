@@ -254,18 +254,18 @@ Witness: TypeAlias = Callable[[RoundContext, Outcome, Selection, Any, Any], None
 """Is told a decision before it is booked: context, outcome, decision, and the states of policy and network."""
 
 
-def promised_rate(policy: AnyPolicy | None) -> tuple[float, bool]:
-    """Beta, 0 for none, and whether it is a share of the rounds in which a client can be chosen, and not of all."""
-    of_able = getattr(policy, "share_of", "rounds") == "available" or getattr(policy, "needs_limits", False)
-    return float(getattr(policy, "beta", 0.0)), of_able
+def promised_rate(policy: AnyPolicy | None) -> tuple[float, str]:
+    """Beta, 0 for none, and what it counts: all "rounds", those "available", or those where a server "reaches" it."""
+    of = "reaches" if getattr(policy, "needs_limits", False) else getattr(policy, "share_of", "rounds")
+    return float(getattr(policy, "beta", 0.0)), of
 
 
 class _Watch:
     """Warns once of clients that are available too rarely for the rate that a policy guarantees (Choice A6)."""
 
     def __init__(self, policy: AnyPolicy, num_clients: int) -> None:
-        beta, of_able = promised_rate(policy)
-        self._beta = 0.0 if of_able else beta
+        beta, of = promised_rate(policy)
+        self._beta = 0.0 if of == "available" else beta
         self._seen, self._present = np.zeros((2, num_clients), np.int64)
 
     def see(self, context: RoundContext) -> None:

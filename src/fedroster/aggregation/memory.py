@@ -113,7 +113,7 @@ class UpdateTable:
     @property
     def known(self) -> BoolArray:
         """Whether there is a row for each client, shape (clients,)."""
-        found: BoolArray = self._samples[self._row_of(np.arange(self._here.shape[0]))] > 0.0
+        found: BoolArray = self._samples[self._row_of(np.arange(len(self._here)))] > 0.0
         return found
 
     def _row_of(self, clients: IntArray) -> IntArray:
@@ -271,8 +271,8 @@ class UpdateTable:
 
         The row of one that has left must be forgotten before its number is another's.
         """
-        if here.shape[0] > self._here.shape[0]:
-            self._grow(here.shape[0])
+        if len(here) > len(self._here):
+            self._grow(len(here))
         self._here = here
         if self.memory.groups:  # others share a row than before
             self._sum()

@@ -68,9 +68,9 @@ def letter(log: Log, client: ClientId, policy: AnyPolicy | None = None) -> str:
 
 def _promise(log: Log, policy: AnyPolicy | None, num_chosen: int, member: float, able: float) -> str:
     """What the policy promises a client, beside what it had; empty without a promise, or where it changed meanwhile."""
-    beta, of_able = promised_rate(policy)
+    beta, counted_in = promised_rate(policy)
     if log.changes_policy or not beta:
         return ""
-    due, of = (beta * able, "those in which it could be chosen") if of_able else (beta * member, "all")
+    due, of = (beta * member, "all") if counted_in == "rounds" else (beta * able, "those in which it could be chosen")
     kept = "is kept" if num_chosen >= due else f"lacks {due - num_chosen:.3g}"
     return f" The policy promises {beta:.1%} of {of} in the long run, {due:.4g}: this {kept}."

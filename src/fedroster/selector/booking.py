@@ -100,7 +100,7 @@ class Views(Named):
     @property
     def _beta(self) -> float:
         """The participation rate that the policy promises; 0 for none."""
-        return float(getattr(self._learner.policy, "beta", 0.0))
+        return promised_rate(self._learner.policy)[0]
 
     def _named(self, slots: IntArray) -> tuple[Any, ...]:
         return tuple(self._members.ids[slot] for slot in slots)
@@ -137,10 +137,10 @@ class Views(Named):
         it with its reason.  Empty for policies that guarantee no rate, or one of the rounds in which a client can be
         chosen: of these ``fedroster log why`` and ``log page`` know the number.
         """
-        beta, of_able = promised_rate(self._learner.policy)
+        beta, of = promised_rate(self._learner.policy)
         members = self._members
         chosen, due = members.chosen - members.chosen_before, members.due - members.due_before
-        below = members.here & falls_short(chosen, due, beta=0.0 if of_able else beta)
+        below = members.here & falls_short(chosen, due, beta=beta if of == "rounds" else 0.0)
         return self._named(np.flatnonzero(below))
 
     def paused(self) -> dict[ClientId, int]:

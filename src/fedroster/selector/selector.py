@@ -234,8 +234,8 @@ class Selector(Kept):
 
     def _warn_of_unseen(self) -> None:
         """Warn of members whose availability makes their guaranteed rate impossible (Choice A6)."""
-        beta, of_able = promised_rate(self.policy)
-        if not beta or of_able or self.round == self._last_look or self.round % AVAILABILITY_PERIOD:
+        beta, of = promised_rate(self.policy)
+        if not beta or of == "available" or self.round == self._last_look or self.round % AVAILABILITY_PERIOD:
             return
         self._last_look = self.round  # once: a caller that turns warnings into errors can go on
         rare = self._members.seen_too_rarely(beta)

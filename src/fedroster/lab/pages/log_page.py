@@ -64,9 +64,9 @@ class View:
     def __init__(self, log: Log) -> None:
         """Count the rounds of a log."""
         self.log = log
-        self._beta, self._of_able = 0.0, False
+        self._beta, self._of = 0.0, "rounds"
         with suppress(FedrosterError):  # a plug-in that is not installed here
-            self._beta, self._of_able = promised_rate(policy_of_label(log.header.policy))
+            self._beta, self._of = promised_rate(policy_of_label(log.header.policy))
         self.names, self.counts = [""], np.full(1, _UNKNOWN)
         self.members = np.zeros(0, np.int64)
         self.lengths: dict[int, tuple[float, float]] = {}
@@ -129,9 +129,9 @@ class View:
         if played.asked.places is not None:
             filled = self._filled + played.chosen.shape[0]
             ends_round, self._filled, self.has_places = filled >= size, filled % size, True
-        is_left_in = played.available.copy() if self._of_able else np.ones(rows.shape[0], np.bool_)
+        is_left_in = np.ones(rows.shape[0], np.bool_) if self._of == "rounds" else played.available.copy()
         for reason, slots in played.excluded.items():  # a client that is at work is in the round, and not available
-            is_left_in[slots] = reason == "busy" and not self._of_able
+            is_left_in[slots] = reason == "busy" and self._of == "rounds"
         slots = np.flatnonzero(played.members & (rows != _NOBODY))
         self.members = here = rows[slots]
         self.counts["rounds"][here] += ends_round & is_left_in[slots]
