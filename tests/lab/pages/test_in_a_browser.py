@@ -42,6 +42,12 @@ def test_every_picture_comes_alive_and_fits_a_phone(tmp_path: Path) -> None:
         page.wait_for(f"{bands} == 1")
         crowd = f"{figures}[{list(MAKERS).index('pareto')}]"
         assert page.value(f"{crowd}.querySelectorAll('button[aria-pressed]').length") == len(CROWD)
+        # No label and no legend leaves the picture on a phone.
+        words = f"[...{crowd}.querySelectorAll('.live svg text')]"
+        box = "one.getBoundingClientRect()"
+        edge = "one.ownerSVGElement.getBoundingClientRect()"
+        outside = f"{box}.left < {edge}.left - 1 || {box}.right > {edge}.right + 1"
+        assert page.value(f"{words}.filter(one => {outside}).map(one => one.textContent)") == []
 
 
 @pytest.fixture

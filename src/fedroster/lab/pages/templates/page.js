@@ -76,7 +76,8 @@
         for (const channel of [color, strokeDash]) if (channel?.field === "label") channel.legend = null;
         if (color?.field === "label" && /line|area/.test(one.mark.type)) one.transform = [{ filter: SHOWN }, ...one.transform || []];
         else if (this.labels.length) one.encoding.opacity = FAINT;
-        if (room < 400 && one.mark.align === "right") one.transform.push({ filter: `datum.x > ${(encoding.x.scale.domain[0] + encoding.x.scale.domain[1]) / 2}` });  // it would begin left of the picture
+        const ends = encoding.x?.scale?.domain;  // on a phone, a label left of a point in the left half would begin outside
+        if (room < 400 && one.mark.align === "right" && ends) one.transform = [...one.transform || [], { filter: `datum.x > ${(ends[0] + ends[1]) / 2}` }];
         if (one.mark.type === "line") near.push({ ...one, mark: { type: "point", filled: true, size: 70, clip: true }, params: [HOVER], encoding: { ...encoding, color, opacity: NEAR } });
       }
       if (this.zooms && !matchMedia("(pointer: coarse)").matches) layer[0].params = [ZOOM];
