@@ -128,6 +128,18 @@ def test_credits_are_spent():
     assert policy.commit(state, context, policy.select(state, context, rng=Streams(4).at("p"))).credits.min() == 0
 
 
+def test_a_look_without_credits_is_one_at_all_tiers():
+    """No tier was left that could be drawn, and a selector that was saved then could not be loaded."""
+    policy = TiFL(tiers=2, credits=(1, 1), interval=4, probabilities=(0.9, 0.1))
+    state = profiled(policy, np.arange(1.0, 7.0), loss=[1.0] * 3 + [2.0] * 3)
+    for number in range(2, 9):  # 4 is the first look, 8 finds nothing better
+        context = context_of(6, 2, round=number)
+        state = policy.commit(state, context, policy.select(state, context, rng=Streams(4).at("policy", number)))
+    assert state.credits.tolist() == [0, 0]
+    np.testing.assert_allclose(state.probability, [1 / 3, 2 / 3])
+    assert not state.flaw(ProblemSpec(6, 2, 1))
+
+
 def test_profiling_costs_no_credit():
     policy = TiFL(tiers=2, credits=(5, 5))
     state = policy.init(ProblemSpec(6, 2, 1), rng=np.random.default_rng(0))

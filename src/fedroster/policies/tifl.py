@@ -208,7 +208,8 @@ class TiFL(ForOneServer):
         worse = state.current != _NO_TIER and tier_loss[state.current] >= state.tier_loss[state.current]
         if not worse or np.isinf(tier_loss).all():
             return replace(state, tier_loss=tier_loss)
-        return replace(state, tier_loss=tier_loss, probability=changed_probabilities(tier_loss, state.credits != 0))
+        has_credits = (state.credits != 0) | (state.credits == 0).all()  # if none has any, credits no longer count
+        return replace(state, tier_loss=tier_loss, probability=changed_probabilities(tier_loss, has_credits))
 
     def _plan(self, state: TiFLState, context: RoundContext) -> tuple[IntArray, BoolArray, IntArray, int, TiFLState]:
         """Everything but the cohort; its draw comes from the state, so that booking finds the same tier.
