@@ -72,6 +72,11 @@ def test_check_rate_says_what_would_do():
     said = r"40 clients x 0\.5 = 20 places a round are .*cohort_size = 8; expected beta <= 0\.2 or cohort_size >= 20"
     with pytest.raises(InfeasibleError, match=rf"beta = 0\.5 cannot be met: {said}"):
         check_rate(0.5, num_clients=40, cohort_size=8)
+    for num_clients in range(2, 60):  # and it does
+        with pytest.raises(InfeasibleError) as caught:
+            check_rate(1.0, num_clients=num_clients, cohort_size=num_clients - 1)
+        rate = str(caught.value).partition("expected beta <= ")[2].split()[0]
+        check_rate(float(rate), num_clients=num_clients, cohort_size=num_clients - 1)
 
 
 def test_check_rate_accepts_what_is_just_feasible():

@@ -40,7 +40,7 @@ def check_rate(beta: float, *, num_clients: int, cohort_size: int) -> None:
         raise InfeasibleError(
             f"beta = {beta} cannot be met: {num_clients} clients x {beta} = {num_clients * beta:g} places "
             f"a round are owed, and a round has cohort_size = {cohort_size}; "
-            f"expected beta <= {cohort_size / num_clients:.4g} or cohort_size >= {math.ceil(num_clients * beta - 1e-9)}"
+            f"expected beta <= {cohort_size / num_clients:.10g} or cohort_size >= {math.ceil(num_clients * beta - 1e-9)}"
         )
 
 
