@@ -278,6 +278,9 @@ def _parted(text: str) -> tuple[str, str, str]:
     """Name, parameters and, of a policy around another, the text of the one inside; else empty."""
     is_around = "policy" in find_policy(text).parameters()
     outside, _, inside = text.partition("/") if is_around else (text, "", "")
+    if "/" in outside.partition(":")[0]:
+        name = _name(text)
+        raise ConfigurationError(f"policy {text!r}: {name} goes around no other policy; expected {name!r} alone")
     return _name(outside), outside.partition(":")[2], inside.strip()
 
 
@@ -390,9 +393,9 @@ def make_policy(text: str) -> AnyPolicy:
     """
     name, tail, inside = _parted(text)
     entry = find_policy(text)
-    settings = _distinct(_setting(part, f"policy {text!r}") for part in tail.split(",") if part.strip())
-    settings |= {"policy": inside} if inside else {}
-    policy: AnyPolicy = _make(entry, settings, f"parameter of policy {name}")
+    given = [_setting(part, f"policy {text!r}") for part in tail.split(",") if part.strip()]
+    given += [("policy", inside)] if inside else []
+    policy: AnyPolicy = _make(entry, _distinct(given), f"parameter of policy {name}")
     return policy
 
 
