@@ -233,7 +233,7 @@ class _Places:
 
     def booked(self, policy: AnyPolicy, context: RoundContext) -> RoundContext:
         """What a policy books: rates that are promised are owed once for m clients that began, as by a selector."""
-        if not hasattr(policy, "beta") or self.at_work.begun >= self._size:
+        if not promises(policy) or self.at_work.begun >= self._size:
             return context
         return replace(context, members=np.zeros_like(self.at_work.began))
 
@@ -254,10 +254,15 @@ Witness: TypeAlias = Callable[[RoundContext, Outcome, Selection, Any, Any], None
 """Is told a decision before it is booked: context, outcome, decision, and the states of policy and network."""
 
 
+def promises(policy: object) -> bool:
+    """Whether a policy, or a class of them, promises a rate: its ``beta``, unless ``promises = False`` says another."""
+    return hasattr(policy, "beta") and getattr(policy, "promises", True)
+
+
 def promised_rate(policy: AnyPolicy | None) -> tuple[float, str]:
     """Beta, 0 for none, and what it counts: all "rounds", those "available", or those where a server "reaches" it."""
     of = "reaches" if getattr(policy, "needs_limits", False) else getattr(policy, "share_of", "rounds")
-    return float(getattr(policy, "beta", 0.0)), of
+    return float(getattr(policy, "beta", 0.0)) if promises(policy) else 0.0, of
 
 
 class _Watch:

@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 
+from fedroster import Selector
+from fedroster.lab.compare.line_up import Asked, line_up
+from fedroster.lab.trials.trial import DEFAULT_RATE, Trial
 from fedroster.policies import F3AST
 from fedroster.policies.f3ast import F3ASTState
 from fedroster.types import RoundContext, Selection, Streams
@@ -97,3 +100,16 @@ def test_a_client_whose_turns_are_rare_counts_less_than_its_share(num_clients, p
         weight = policy.weights(state, context, selection)
         state = policy.commit(state, context, selection)
     np.testing.assert_allclose(weight, part, atol=1e-3)
+
+
+def test_its_beta_is_no_promised_rate():
+    """Clients were said to be below a promise, comparisons set the step to the rate that they were asked for."""
+    selector = Selector(F3AST(), cohort_size=1, clients=range(300))
+    for _ in range(60):
+        cohort = selector.select()
+        selector.observe(cohort.round, times_s=dict.fromkeys(cohort.clients, 1.0))
+    assert selector.below_promise() == ()
+    asked = Asked(["f3ast", "rbcs-f"], beta=0.1)
+    assert line_up("rbcs-f/table-1", asked).policies == ["f3ast", "rbcs-f:beta=0.1"]
+    own, asked = (Trial("rbcs-f/table-1", "f3ast:beta=0.9", 0, 10, rate=rate).run() for rate in (None, DEFAULT_RATE))
+    np.testing.assert_array_equal(own.lacking, asked.lacking)

@@ -67,7 +67,7 @@ class F3AST(LearnsSizes):
     of its share, .95 for n = 10.  Cost: O(N).
 
     Attributes:
-        beta: Step of the smoothed rates, in (0, 1).
+        beta: Step of the smoothed rates, in (0, 1); it promises nothing.
 
     Deviations: rates begin at 1 / N.  The authors' code divides the sum by m as well, which is a step size.  A client
     whose number of samples is not known counts as one that holds the mean of the others.
@@ -76,6 +76,7 @@ class F3AST(LearnsSizes):
     citation: ClassVar[str] = CITATION
     draws: ClassVar[Draws] = "never"
     decides: ClassVar[str] = "turn"
+    promises: ClassVar[bool] = False
     commits: ClassVar[Commits] = "cohort"
     refuses_first: ClassVar[bool] = True
 

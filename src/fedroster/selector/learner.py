@@ -28,6 +28,7 @@ from fedroster.core.protocols import (
 from fedroster.core.state import grow, is_fixed, pack, reset, take, unpack, whole
 from fedroster.core.streams import Streams
 from fedroster.rules.composing import Limits, compose
+from fedroster.simulation import promises
 
 S = TypeVar("S")
 
@@ -230,7 +231,7 @@ class Learner:
         """The booking of a decision; ``is_whole`` if it ends a whole round, of which rates are promised."""
         spec, state = self._met(context, knows_contexts=knows_contexts)
         told = context if refuses_first(self.policy) else own(context)
-        if hasattr(self.policy, "beta") and not is_whole:
+        if promises(self.policy) and not is_whole:
             told = replace(told, members=np.zeros(spec.num_clients, np.bool_))
         kept = replace(selection, links=selection.links.copy())
         change = self._changed(state, lambda state: self.policy.commit(state, told, kept))

@@ -26,7 +26,7 @@ from fedroster.lab.compare.tables import Settings, named
 from fedroster.lab.task import Task
 from fedroster.lab.trials.trial import DEFAULT_RATE
 from fedroster.parts import check_integer, check_number
-from fedroster.simulation import simulate
+from fedroster.simulation import promises, simulate
 from fedroster.types import AnyEnvironment, AnyPolicy, ProblemSpec, Streams
 
 ALL = "all"
@@ -206,7 +206,7 @@ def _fitted(text: str, spec: ProblemSpec, rate: float, penalty: float | None, *,
     name, _, given = text.partition(":")
     known = find_policy(text).parameters()
     own = {part.partition("=")[0].strip() for part in given.split(",") if part}
-    if "beta" not in known or "beta" in own:
+    if "beta" not in known or "beta" in own or not promises(find_policy(text).make):
         return text
     if not is_given and not _refuses(text, spec):
         return text

@@ -17,7 +17,7 @@ from fedroster.errors import ConfigurationError, StateFileError
 from fedroster.lab.trials.measures import Recorder, Run
 from fedroster.parts import check_integer, check_number, wants_losses
 from fedroster.record.simulated import SimulationRecord
-from fedroster.simulation import simulate
+from fedroster.simulation import promised_rate, promises, simulate
 from fedroster.types import AnyEnvironment, AnyPolicy
 
 if TYPE_CHECKING:
@@ -110,7 +110,8 @@ class Trial:
     def _run(self, conditions: Conditions) -> Run | None:
         policy = make_policy(self.policy)
         environment = make_scenario(self.scenario, self.settings)
-        rate = float(getattr(policy, "beta", DEFAULT_RATE)) if self.rate is None else self.rate
+        promised = promised_rate(policy)[0] if promises(policy) else DEFAULT_RATE
+        rate = promised if self.rate is None else self.rate
         recorder = Recorder(environment.spec.num_clients, self.rounds, rate=rate)
         if self.task is not None:
             return self._train(self.task, policy, environment, recorder, conditions)
