@@ -82,6 +82,18 @@ def test_no_client_is_chosen_that_is_not_there_and_rates_fall_in_empty_rounds():
     assert state.rate[1] == pytest.approx(1.0)
 
 
+def test_a_client_that_joins_late_begins_like_the_first_ones():
+    """In a slot that nobody had, or of a client that was forgotten: rates of others than members rest."""
+    policy, state = F3AST(), state_of([1.0] * 4)
+    members = np.array([True, True, True, False])
+    for number in range(1, 501):
+        context = context_of(4, 1, available=members, members=members)
+        state = policy.commit(state, context, policy.select(state, context, rng=Streams(0).at("policy", number)))
+    assert state.rate[3] == 1 / 4
+    weight = policy.weights(state, context_of(4, 1), Selection(501, np.array([3])))
+    np.testing.assert_allclose(weight, 1 / 4 / (0.99 / 4 + 0.01))
+
+
 def test_sizes_are_learned():
     policy = F3AST()
     state = policy.update(state_of([0.0, 0.0, 0.0]), report([1], num_samples=[40.0]))

@@ -56,8 +56,8 @@ class F3AST(LearnsSizes):
         S_t = \arg\max_{S \subseteq A_t,\ |S| = m} \sum_{k \in S} \frac{p_k^2}{r_k^2}, \qquad
         r_k \gets (1 - \beta)\, r_k + \beta\, \mathbf 1(k \in S_t), \qquad w_k = \frac{p_k}{r_k}
 
-    with the share of the samples :math:`p_k = n_k / \sum_j n_j` of all members.  Rates go on in rounds in which no
-    client is available, and weights have the rate after the round.  Long-run rates minimise
+    with the share of the samples :math:`p_k = n_k / \sum_j n_j` of all members.  Members' rates go on in rounds in
+    which no client is available, and weights have the rate after the round.  Long-run rates minimise
     :math:`\sum_k p_k^2 / r_k`: with all clients available they are :math:`\min\{1, c\, p_k\}` with the c that makes
     them m together.
 
@@ -93,8 +93,9 @@ class F3AST(LearnsSizes):
         return Selection(context.round, rows[greatest(score, context.cohort_size, rng=rng)])
 
     def commit(self, state: F3ASTState, context: RoundContext, selection: Selection, /) -> F3ASTState:
-        """Move all rates, in empty rounds too."""
-        state.rate[:] = np.maximum((1.0 - self.beta) * state.rate, _LEAST)
+        """Move the members' rates, in empty rounds too."""
+        here = ... if context.members is None else context.members
+        state.rate[here] = np.maximum((1.0 - self.beta) * state.rate[here], _LEAST)
         state.rate[context.clients_of(selection.links)] += self.beta
         np.minimum(state.rate, 1.0, out=state.rate)
         return state
