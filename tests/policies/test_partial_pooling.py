@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from fedroster import EdgeSelector
 from fedroster.bounds import debt_bound, feasible_rates
 from fedroster.catalogue import make_policy
 from fedroster.core.errors import InfeasibleError
@@ -91,6 +92,15 @@ class TestRates:
         assert state.backlog.tolist() == [0.5, 0.0, 0.0]
         state = policy.commit(state, replace(context, round=2), Selection(2, np.array([0])))
         assert state.backlog.tolist() == [0.0, 0.0, 0.0]
+
+    def test_in_free_places_a_rate_is_owed_once_for_a_cohort(self):
+        """Owed at each filling, 10 clients at 0.3 would be owed three of every place."""
+        selector = EdgeSelector(PartialPooling(beta=0.3), budgets={"a": 9.0}, cohort_size=4, clients=range(10))
+        for _ in range(200):
+            cohort = selector.select(at_most=1)
+            selector.observe(cohort.round, times_s=dict.fromkeys(cohort.clients, 1.0))
+        assert max(selector.backlog().values()) < 2.0
+        assert min(selector.participation().values()) >= 0.3 * 50 - 2.0
 
     def test_where_budgets_pay_for_more_than_a_cohort(self):
         """On either server one costly client or three cheap ones, four places: both costly ones waste two of them.

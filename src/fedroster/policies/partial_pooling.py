@@ -82,7 +82,7 @@ class PartialPooling(ExactOptions, Defaults):
     2. Solve P2, :math:`\max_s \sum_{(n,m) \in s} (V \hat p_{n,m} + Q_n)` under (10b), (10c), (10d); without a
        guarantee, Q = 0 and V = 1.
     3. Queues: :math:`Q_n \gets [Q_n + \beta r_n - x_n]^+`, where r says whether the client could be chosen at all and
-       x whether it was.
+       x whether it was; in free places as many of them as a cohort has are one round.
     4. Learn from what comes back: a chosen link's update was in time, or not.
 
     There is no exploration: contexts change every round and the curve is common, so each decision teaches about all
@@ -170,7 +170,7 @@ class PartialPooling(ExactOptions, Defaults):
         belief = begin_round(state.belief, client, features, round=context.round, share=self.share)
         if self.beta:
             reachable = np.zeros(state.backlog.shape[0], np.bool_)  # within a budget on some available link
-            reachable[choices.client] = True
+            reachable[choices.client] = True if context.members is None else context.members[choices.client]
             queue_step(state.backlog, beta=snap_rate(self.beta), served=client, members=reachable)
         return replace(state, belief=belief)
 
