@@ -29,6 +29,12 @@ def test_of_eight_clients_two_are_left_and_drawn_as_their_values_say():
     assert 1.0 / (1.0 + np.exp(0.1)) == pytest.approx(0.4750, abs=5e-5)
 
 
+def test_the_part_that_is_left_out_is_not_rounded_down():
+    """0.29 x 100 is 28.999999999999996."""
+    found = counts(AFL(alpha_1=0.29, alpha_3=0.0), known(range(1, 101)), context_of(100, 60), 20)
+    assert not found[:29].any()
+
+
 @pytest.mark.parametrize(
     ("size", "alphas"), [(3, (0.5, 0.05, 0.34)), (4, (0.2, 0.02, 0.5)), (4, (0.75, 0.01, 0.0)), (3, (0.0, 0.0, 0.1))]
 )

@@ -202,6 +202,8 @@ def test_explorers_are_the_fastest():
     ordered = found[np.argsort(slowness)][:10]
     assert ordered[0] > 1.3 * ordered[9]
     assert counts(Oort(sample_window=2.0, slowness_feature=-1), state, context, 200, seed=4).all()
+    found = counts(Oort(sample_window=1.1), state, context_of(30, 10, features=context.features), 200, seed=4)
+    assert (found[slowness > 11.0] == 0).all()  # 1.1 x 10 is 11.000000000000002
 
 
 def test_too_frequent_clients_are_left_out():
@@ -224,6 +226,21 @@ def test_the_share_that_is_left_out_is_one_of_the_members():
     here = np.arange(8) < 4
     found = counts(policy, state, context_of(8, 1, available=here, members=here), 30)
     assert set(np.flatnonzero(found)) == {2, 3}
+    state.count[4:] = 99  # they left, and take no share of those that may be left out
+    found = counts(policy, state, context_of(8, 1, available=here, members=here), 30)
+    assert set(np.flatnonzero(found)) == {2, 3}
+
+
+def test_parts_are_those_of_arithmetic():
+    """Not of rounding: 5 (1 - 0.8) is 0.9999999999999998, and 0.29 x 100 is 28.999999999999996."""
+    policy = Oort(exploration=0.8, exploration_decay=1.0, exploration_min=0.8)
+    state = explored(policy, 50, loss=np.ones(50))
+    state.last[5:] = 0
+    assert counts(policy, state, context_of(50, 5), 20)[:5].sum() == 20
+    policy = Oort(max_participations=1, max_left_out=0.29)
+    state = explored(policy, 100, loss=np.ones(100))
+    state.count[:] = 200 - np.arange(100)
+    assert not counts(policy, state, context_of(100, 60), 20)[:29].any()
 
 
 def test_what_feedback_teaches():

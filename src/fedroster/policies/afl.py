@@ -71,7 +71,7 @@ class AFL(LearnsLosses):
         """Draw by value, then at random."""
         rows = np.flatnonzero(context.available)
         value = valuations(state.loss, state.num_samples)[context.clients_of(rows)]
-        kept = greatest(value, rows.shape[0] - int(self.alpha_1 * rows.shape[0]), rng=rng)
+        kept = greatest(value, rows.shape[0] - int(self.alpha_1 * rows.shape[0] + 1e-9), rng=rng)
         value = value[kept]
         score: FloatArray = rng.gumbel(size=value.shape)
         known = value < np.inf

@@ -141,19 +141,20 @@ class Oort(ForOneServer):
         return max(state.exploration * self.exploration_decay, self.exploration_min)
 
     def _left_out(self, state: OortState, context: RoundContext, *, rng: Generator) -> BoolArray:
-        """Clients that took part too often, at most this many, shape (clients,)."""
-        out: BoolArray = state.count > self.max_participations
-        size = state.count.shape[0] if context.members is None else int(np.count_nonzero(context.members))
-        most = int(self.max_left_out * size)
+        """Members that took part too often, at most this share of them, shape (clients,)."""
+        here = np.ones_like(state.exploited) if context.members is None else context.members
+        count = state.count * here
+        out: BoolArray = count > self.max_participations
+        most = int(self.max_left_out * np.count_nonzero(here) + 1e-9)  # 0.29 x 100 is 29, and not less
         if np.count_nonzero(out) > most:
             out[:] = False
-            out[greatest(state.count, most, rng=rng)] = True
+            out[greatest(count, most, rng=rng)] = True
         return out
 
     def _places(self, state: OortState, context: RoundContext, old: IntArray, new: IntArray) -> tuple[int, int]:
         """How many explored clients are exploited, and how many new ones explored."""
         epsilon = self._exploration_after(state, context)
-        num_exploit = min(int(context.cohort_size * (1.0 - epsilon)), old.shape[0])
+        num_exploit = min(int(context.cohort_size * (1.0 - epsilon) + 1e-9), old.shape[0])
         return num_exploit, min(new.shape[0], context.cohort_size - num_exploit)
 
     def _score(self, state: OortState, context: RoundContext, client: IntArray) -> FloatArray:
@@ -189,7 +190,7 @@ class Oort(ForOneServer):
     def _explore(self, context: RoundContext, rows: IntArray, size: int, *, rng: Generator) -> IntArray:
         """Sample by speed among the fastest; positions in ``rows``."""
         speed = self._speed(context, rows)
-        fastest = greatest(speed, math.ceil(self.sample_window * size), rng=rng)
+        fastest = greatest(speed, math.ceil(self.sample_window * size - 1e-9), rng=rng)
         return fastest[sample_by_weight(speed[fastest], size, rng=rng)]
 
     def _speed(self, context: RoundContext, rows: IntArray) -> FloatArray:
