@@ -9,6 +9,7 @@ from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Status
 from fedroster.networks import FlatNetwork
 from fedroster.policies import CSUCB
 from fedroster.simulation import simulate
+from rounds import report
 
 
 class Client:
@@ -104,3 +105,13 @@ def test_the_share_is_of_the_members():
     context = RoundContext(1, np.ones((8, 1)), members, 2, members=members)
     state = policy.commit(state, context, type("Chosen", (), {"links": np.array([0, 1])}))
     np.testing.assert_array_equal(state.backlog, [0.0, 0.0, 0.5, 0.5, 0.0, 0.0, 0.0, 0.0])
+
+
+def test_forgetting_a_time_forgets_no_drop_out():
+    policy = CSUCB()
+    state = policy.init(ProblemSpec(2, 2, 1), rng=np.random.default_rng(0))
+    state.plays[:] = 2
+    state = policy.update(state, report([0, 1], round=1, time_s=[np.nan, 2.0], status=[Status.DROPPED, Status.COMPLETED]))
+    state = policy.update(state, report([0], round=2, time_s=[4.0]))
+    state = policy.rescale(state, np.array([0, 1]), np.array([0.0, 0.5]))
+    assert (state.answers.tolist(), state.measured.tolist(), state.total_s.tolist()) == ([1, 1], [0, 1], [0.0, 1.0])

@@ -199,7 +199,7 @@ class CSUCB(ForOneServer):
     def rescale(self, state: CSUCBState, clients: IntArray, factor: FloatArray, /) -> CSUCBState:
         """Multiply the measured times of some clients; tau_max stays."""
         state.total_s[clients] *= factor
-        state.answers[clients] *= factor > 0.0
+        state.answers[clients] -= state.measured[clients] * (factor == 0.0)
         state.measured[clients] *= factor > 0.0
         return state
 
