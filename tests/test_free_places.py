@@ -5,13 +5,13 @@ import pytest
 
 from fedroster import Floor, Uniform
 from fedroster.core.state import pack
-from fedroster.errors import ConfigurationError
+from fedroster.errors import ConfigurationError, StateFileError
 from fedroster.lab.worlds.network import TraceNetwork
 from fedroster.networks import FlatNetwork
 from fedroster.networks.hierarchical import HierarchicalNetwork
 from fedroster.networks.volatile import VolatileNetwork
 from fedroster.policies import BySpeed
-from fedroster.simulation import checkpoint_parts, restore_checkpoint, simulate
+from fedroster.simulation import Checkpoint, checkpoint_parts, restore_checkpoint, simulate
 from fedroster.types import Status
 
 NETWORKS = {
@@ -104,6 +104,38 @@ def test_a_killed_run_goes_on_with_those_at_work(name):
         assert round.time_s == time_s
         for key, value in pack(round.at_work).items():
             np.testing.assert_array_equal(value, at_work[key])
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("client", lambda old: old + 10**6, "a client at work is none, or twice"),
+        ("client", lambda old: old * 0, "a client at work is none, or twice"),
+        ("status", lambda old: old[:-1], "differ in shape"),
+        ("measured", lambda old: old[:, :3], "differ in shape"),
+        ("features", lambda old: old[:, :2], "differ in shape"),
+        ("due_s", lambda old: old * np.nan, "due_s"),
+        ("now_s", lambda old: old * np.nan, "now_s"),
+        ("begun", lambda old: old - 10**6, "begun"),
+    ],
+)
+def test_impossible_clients_at_work_are_refused(name, change, said):
+    """Compiled code would learn of the first one, whoever's memory that is."""
+    network, policy = NETWORKS["flat"], Floor(beta=0.1)
+    *_, last = play(policy, network, rounds=11)
+    arrays, header = checkpoint_parts(last, policy=policy, environment=network, seed=5)
+    arrays[f"at-work.{name}"] = np.asarray(change(arrays[f"at-work.{name}"]))
+    with pytest.raises(StateFileError, match=said):
+        restore_checkpoint(arrays, header, "run", policy=policy, environment=network, seed=5)
+
+
+@pytest.mark.parametrize("free_places", [True, False])
+def test_a_run_goes_on_as_it_began(free_places):
+    """Clients at work were lost, without a word."""
+    *_, last = simulate(Uniform(), NETWORKS["flat"], rounds=5, seed=5, free_places=free_places)
+    start = Checkpoint(last.number, last.policy_state, last.environment_state, last.at_work)
+    with pytest.raises(ConfigurationError, match="of a run in " + ("free places" if free_places else "rounds")):
+        next(simulate(Uniform(), NETWORKS["flat"], rounds=9, seed=5, start=start, free_places=not free_places))
 
 
 def test_several_servers_have_no_free_places():

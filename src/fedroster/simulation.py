@@ -6,6 +6,7 @@ is then one filling: the idle clients report, the policy fills the free places, 
 
 from __future__ import annotations
 
+import math
 import os
 import time
 import warnings
@@ -45,12 +46,21 @@ class AtWork:
     client: IntArray = kept(least=0, sized=True)
     due_s: FloatArray = kept(least=0.0, sized=True)
     round: IntArray = kept(least=1, most="round", sized=True)
-    features: FloatArray = kept(sized=True)
+    features: FloatArray = kept(-math.inf, sized=True)
     status: StatusArray = kept(least=0, most=3, sized=True)
     measured: FloatArray = kept(sized=True)
     began: BoolArray = per_client()
-    begun: int = 0
-    now_s: float = 0.0
+    begun: int = kept(0)
+    now_s: float = kept(0.0)
+
+    def flaw(self, spec: ProblemSpec) -> str:
+        """Why it is impossible in a federation; empty if it is possible."""
+        places = self.client.shape
+        fits = {self.due_s.shape, self.round.shape, self.status.shape} == {places}
+        if not (fits and self.features.shape == (*places, spec.num_features) and self.measured.shape == (*places, 4)):
+            return "clients at work and what they will report differ in shape"
+        known = np.unique(self.client[self.client < spec.num_clients])
+        return "" if known.shape == places < (spec.cohort_size,) else "a client at work is none, or twice, or too many"
 
     @classmethod
     def empty(cls, spec: ProblemSpec) -> AtWork:
@@ -58,7 +68,7 @@ class AtWork:
         none = np.empty(0, np.int64)
         rows = np.empty((0, spec.num_features))
         began = np.zeros(spec.num_clients, np.bool_)
-        return cls(none, np.empty(0), none, rows, np.empty(0, np.uint8), np.empty((0, 4)), began)
+        return cls(none, np.empty(0), none, rows, np.empty(0, np.uint8), np.empty((0, 4)), began, 0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,8 +353,8 @@ def simulate(
     Raises:
         InfeasibleError: If the policy's guarantee is impossible.
         SelectionError: If a decision breaks a hard constraint.
-        ConfigurationError: If there are free places and several servers, or a policy that polls; or a policy asks for
-            norms in a network that goes by a clock.
+        ConfigurationError: If there are free places and several servers, or a policy that polls; a policy asks for
+            norms in a network that goes by a clock; or one of checkpoint and run is in free places.
 
     Warns:
         FairnessWarning: If clients turn out to be available less often than the policy's beta.
@@ -369,6 +379,8 @@ def simulate(
         state = policy.init(spec, rng=streams.at("policy-init"))
         network = environment.init(rng=streams.at("environment-init"))
         first, at_work = 1, AtWork.empty(spec)
+    elif (start.at_work is None) == free_places:
+        raise ConfigurationError(f"start is a checkpoint of a run in {'rounds' if free_places else 'free places'}")
     else:
         state, network, first = start.policy_state, start.environment_state, start.round + 1
         at_work = start.at_work or AtWork.empty(spec)
