@@ -63,12 +63,16 @@ def _greedy(update_s, upload_s, distribution_s, overhead_s, deadline_s):
     elapsed = 0.0
     while num_rest > 0:
         first = distribution_s if num_chosen == 0 else 0.0
-        best, least = 0, np.inf
+        best, least, soonest = 0, np.inf, np.inf
         for i in range(num_rest):
             n = rest[i]
-            increment = first + upload_s[n] + max(0.0, update_s[n] - elapsed)
+            wait = max(0.0, update_s[n] - elapsed)
+            increment = first + upload_s[n] + wait
             if increment < least:
                 best, least = i, increment
+            soonest = min(soonest, elapsed + upload_s[n] + wait)
+        if not overhead_s + distribution_s + soonest < deadline_s:
+            break  # nobody fits any more
         n = rest[best]
         # Keeps the order, which is random: ties go to the first.
         for i in range(best, num_rest - 1):
@@ -110,7 +114,7 @@ def greedy_within_deadline(
     Returns:
         Indices of the cohort in the order of upload.
 
-    Cost: O(N^2).
+    Cost: O(N |S|).
     """
     chosen: IntArray = _greedy(update_s, upload_s, distribution_s, overhead_s, deadline_s)
     return chosen
@@ -122,7 +126,7 @@ class FedCSGreedy(ForOneServer, Stateless):
 
     Knows each candidate's update and upload time, from resource reports that are taken to be true.  Sequential uploads
     are the planner's assumption; the simulated round still ends with its slowest client, as (1) says.
-    Cost: :math:`O(N\,|S|)` typically, O(N^2) at worst.
+    Cost: :math:`O(N\,|S|)`.
 
     Attributes:
         deadline_s: T_round, seconds, > 0.
