@@ -39,8 +39,8 @@ def check_rate(beta: float, *, num_clients: int, cohort_size: int) -> None:
     if num_clients * beta > cohort_size * (1 + 1e-9):
         raise InfeasibleError(
             f"beta = {beta} cannot be met: {num_clients} clients x {beta} = {num_clients * beta:g} places "
-            f"a round are owed, and a round has cohort_size = {cohort_size}; "
-            f"expected beta <= {cohort_size / num_clients:.10g} or cohort_size >= {math.ceil(num_clients * beta - 1e-9)}"
+            f"a round are owed, and a round has cohort_size = {cohort_size}; expected "
+            f"beta <= {cohort_size / num_clients:.10g} or cohort_size >= {math.ceil(num_clients * beta - 1e-9)}"
         )
 
 

@@ -11,7 +11,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -128,6 +128,7 @@ Ask: TypeAlias = Callable[[RoundContext, IntArray], FloatArray]
 """What the clients of some rows say when they are asked: a loss of the present model, or the norm of their update."""
 
 
+@dataclass(slots=True)
 class _Polling:
     """What a policy polls with in one round; remembers the asked clients and the wait for the slowest answer.
 
@@ -135,53 +136,46 @@ class _Polling:
     are asked for the norm of their update train first, and only upload when they are chosen.
     """
 
-    def __init__(
-        self,
-        environment: AnyEnvironment,
-        state: Any,
-        context: RoundContext,
-        outcome: Outcome,
-        ask: Ask,
-        *,
-        trains: bool,
-    ) -> None:
-        self._environment = environment
-        self._state = state
-        self._context = context
-        self._outcome = outcome
-        self._ask = ask
-        self._trains = trains
-        self.asked = np.zeros(context.num_links, np.bool_)
-        self.wait_s = 0.0
-        self.asking_s = 0.0
+    environment: AnyEnvironment
+    state: Any
+    context: RoundContext
+    outcome: Outcome
+    ask: Ask
+    trains: bool
+    asked: BoolArray = field(init=False)
+    wait_s: float = 0.0
+    asking_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.asked = np.zeros(self.context.num_links, np.bool_)
 
     def __call__(self, links: IntArray) -> FloatArray:
         started = time.perf_counter()
-        if not self._context.available[links].all():
-            row = int(links[~self._context.available[links]][0])
-            raise SelectionError(f"row {row} was polled and is not available in round {self._context.round}")
+        if not self.context.available[links].all():
+            row = int(links[~self.context.available[links]][0])
+            raise SelectionError(f"row {row} was polled and is not available in round {self.context.round}")
         self.asked[links] = True
-        outcome, answers = self._outcome, np.ones(links.shape[0], np.bool_)
-        if self._trains:
+        outcome, answers = self.outcome, np.ones(links.shape[0], np.bool_)
+        if self.trains:
             trained_s = outcome.training_s[links]
             time_s = np.minimum(trained_s, outcome.deadline_s)
             answers = (trained_s <= time_s) & (outcome.responds[links] | (outcome.stay_s is not None))
         else:
-            time_s = poll_times(self._environment, self._state, self._context, links)
+            time_s = poll_times(self.environment, self.state, self.context, links)
         self.wait_s = max(self.wait_s, float(time_s.max(initial=0.0)))
         if outcome.stay_s is not None:
             answers &= time_s <= outcome.stay_s[links]
         answer = np.full(links.shape[0], np.nan)
         if answers.any():
-            answer[answers] = self._ask(self._context, links[answers])
+            answer[answers] = self.ask(self.context, links[answers])
         self.asking_s += time.perf_counter() - started
         return answer
 
     def played(self, selection: Selection) -> tuple[Selection, Outcome]:
         """The decision with the rows that were asked for it, and what would happen after the wait."""
         if not self.asked.any():
-            return selection, self._outcome
-        after = self._outcome.after_training if self._trains else self._outcome.after
+            return selection, self.outcome
+        after = self.outcome.after_training if self.trains else self.outcome.after
         return replace(selection, polled=np.flatnonzero(self.asked)), after(self.wait_s)
 
 

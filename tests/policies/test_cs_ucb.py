@@ -111,7 +111,8 @@ def test_forgetting_a_time_forgets_no_drop_out():
     policy = CSUCB()
     state = policy.init(ProblemSpec(2, 2, 1), rng=np.random.default_rng(0))
     state.plays[:] = 2
-    state = policy.update(state, report([0, 1], round=1, time_s=[np.nan, 2.0], status=[Status.DROPPED, Status.COMPLETED]))
+    ends = [Status.DROPPED, Status.COMPLETED]
+    state = policy.update(state, report([0, 1], round=1, time_s=[np.nan, 2.0], status=ends))
     state = policy.update(state, report([0], round=2, time_s=[4.0]))
     state = policy.rescale(state, np.array([0, 1]), np.array([0.0, 0.5]))
     assert (state.answers.tolist(), state.measured.tolist(), state.total_s.tolist()) == ([1, 1], [0, 1], [0.0, 1.0])

@@ -230,7 +230,7 @@ def test_the_share_that_is_left_out_is_one_of_the_members():
 
 
 def test_parts_are_those_of_arithmetic():
-    """Not of rounding: 5 (1 - 0.8) is 0.9999999999999998, 0.29 x 100 is 28.999999999999996, 1.1 x 50 is 55.00000000000001."""
+    """Not of rounding: 5 (1 - 0.8) is below 1, 0.29 x 100 below 29, and 1.1 x 50 above 55."""
     policy = Oort(exploration=0.8, exploration_decay=1.0, exploration_min=0.8)
     state = explored(policy, 50, loss=np.ones(50))
     state.last[5:] = 0

@@ -68,8 +68,9 @@ class BySpeed(ForOneServer):
         \bar w \text{ the mean of the powers over the clients that are idle}
 
     Expected times :math:`\hat\tau` come from contexts and from all clients' times, as FLOOR's do.  A client that was
-    not chosen for G N rounds goes first, the longest wait before the others.  In free places a round is one filling.
-    With an update memory nothing is biased by who comes often: what counts is how old a remembered update may be.
+    not chosen for G N rounds goes first, the longest wait before the others, and before them one that joins after so
+    many.  In free places a round is one filling.  With an update memory nothing is biased by who comes often: what
+    counts is how old a remembered update may be.
 
     Guarantee (docs/explanation/sooner.md has the proofs): a draw takes a client that is idle and available with
     probability at least :math:`l / ((1 + l) N)`; and if it is idle and available from the G N-th round after its last

@@ -18,7 +18,7 @@ from fedroster.core.protocols import Estimates
 from fedroster.estimation.reports import assumed_sizes
 from fedroster.optimization.ranking import sample_systematically
 from fedroster.policies.e3cs import allocate
-from fedroster.policies.size_weighted import LearnsSizes, SizesState, draws_over_places
+from fedroster.policies.size_weighted import CountsDraws, SizesState
 
 CITATION = """@inproceedings{fraboni2021clustered,
   author    = {Fraboni, Yann and Vidal, Richard and Kameni, Laetitia and Lorenzi, Marco},
@@ -51,7 +51,7 @@ def pour(share: FloatArray, num_urns: int) -> tuple[IntArray, FloatArray]:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusteredSampling(LearnsSizes):
+class ClusteredSampling(CountsDraws):
     r"""Unbiased draws by sample size: m urns of equal mass, one client from each.
 
     .. math::
@@ -102,7 +102,3 @@ class ClusteredSampling(LearnsSizes):
         points = np.arange(size) + rng.random(size) if self.scheme == "clustered" else size * rng.random(size)
         drawn, count = np.unique(order[np.searchsorted(ends, points, side="right")], return_counts=True)
         return Selection(context.round, rows[drawn], drawn=count.astype(np.float64))
-
-    def weights(self, state: SizesState, context: RoundContext, selection: Selection, /) -> FloatArray:
-        """Draws over places, shape (k,)."""
-        return draws_over_places(selection, context.cohort_size)

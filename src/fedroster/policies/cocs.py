@@ -99,7 +99,7 @@ class COCS(SolverOptions, Defaults):
         low: Value of each feature that counts as 0; empty for contexts in [0, 1].
         high: Value of each feature that counts as 1; empty for contexts in [0, 1].
         solver, utility, epsilon, gap, node_limit: How (17) and (18) are solved
-            (:class:`~fedroster.optimization.budgeted.SolverOptions`); (14) and (15) always exactly.
+            (:class:`~fedroster.optimization.budgeted.SolverOptions`); (14) and (15) always by the exact solver.
 
     Deviations: a link that costs more than its server's whole budget cannot be explored and is not under-explored;
     otherwise exploration would never end.  (13)'s condition that the update be in time is dropped (Choice B1).  (14)

@@ -89,8 +89,8 @@ class CUCB(Parameters, Defaults):
     network's ``static_resources``.  The reward is the number of updates in time.
 
     Guarantee: UCB1's :math:`O(\text{arms} \cdot \log T)` regret against the best arm of the pool, with static resources
-    only; none against the optimal decision.  Clients that come later are in no arm.  Cost: O(arms) a round; the pool
-    takes O(arms x links) once.
+    only; none against the optimal decision.  Clients that come later are in no arm but those of a client that was
+    forgotten, whose slot they take.  Cost: O(arms) a round; the pool takes O(arms x links) once.
 
     Attributes:
         pool_size: Number of arms, >= 1; state it with every result (Choice B9), and keep it well below the number of
@@ -114,28 +114,29 @@ class CUCB(Parameters, Defaults):
         plays = np.zeros(self.pool_size, np.int64)
         return CUCBState(pool=pool_init(rng), plays=plays, utility=np.zeros(self.pool_size), rounds=0)
 
-    def _arm(self, state: CUCBState, pool: PoolState, round: int) -> int:
+    def _arm(self, state: CUCBState, context: RoundContext) -> tuple[PoolState, int, Choices]:
+        """The pool, the arm to play, -1 if nothing can be chosen, and the choices."""
+        choices = choices_of(context)
+        pool = with_arms(state.pool, choices, self.pool_size)
+        if not choices.rows.shape[0]:
+            return pool, -1, choices
         scale = float(pool.client.shape[1])
         index = ucb1(state.plays, state.utility, rounds=state.rounds, scale=scale, width=self.width)
-        return best_arm(pool, index, round)
+        return pool, best_arm(pool, index, context.round), choices
 
     def select(self, state: CUCBState, context: RoundContext, /, *, rng: Generator) -> Selection:
         """Play the arm of the greatest index, as far as the round allows."""
-        choices = choices_of(context)
-        pool = with_arms(state.pool, choices, self.pool_size)
-        if not pool.client.shape[0] or not choices.rows.shape[0]:
-            return Selection(context.round, np.zeros(0, np.int64))
-        arm = self._arm(state, pool, context.round)
+        pool, arm, choices = self._arm(state, context)
+        if arm < 0:
+            return Selection(context.round, choices.rows)
         position = playable(pool.client[arm : arm + 1], pool.server[arm : arm + 1], choices)[0]
         return Selection(context.round, np.sort(choices.rows[position[position >= 0]]))
 
     def commit(self, state: CUCBState, context: RoundContext, selection: Selection, /) -> CUCBState:
         """Count the arm."""
-        choices = choices_of(context)
-        pool = with_arms(state.pool, choices, self.pool_size)
-        if not pool.client.shape[0] or not choices.rows.shape[0]:
+        pool, arm, _ = self._arm(state, context)
+        if arm < 0:
             return state
-        arm = self._arm(state, pool, context.round)
         state.plays[arm] += 1
         return replace(state, pool=remember(pool, arm, context.round), rounds=state.rounds + 1)
 

@@ -17,6 +17,7 @@ from fedroster.core.parameters import Positive
 from fedroster.core.problem import ProblemSpec, RoundContext, Selection
 from fedroster.core.protocols import ForOneServer
 from fedroster.core.state import per_client
+from fedroster.optimization.ranking import greatest
 from fedroster.policies.rbcs_f import CITATION
 
 
@@ -73,7 +74,4 @@ class Dirichlet(ForOneServer):
         weight = state.log_weight if context.client is None else state.log_weight[context.client]
         race = np.log(rng.standard_exponential(context.num_links)) - weight
         rows = np.flatnonzero(context.available)
-        if rows.shape[0] > context.cohort_size:
-            winners = np.argpartition(race[rows], context.cohort_size)[: context.cohort_size]
-            rows = np.sort(rows[winners])
-        return Selection(context.round, rows)
+        return Selection(context.round, rows[greatest(-race[rows], context.cohort_size, rng=rng)])

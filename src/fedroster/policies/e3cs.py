@@ -199,17 +199,13 @@ class E3CS(ForOneServer):
 
     def update(self, state: E3CSState, feedback: Feedback, /) -> E3CSState:
         """Successes raise the weights."""
-        answered = np.flatnonzero(state.open_round == feedback.round)
-        if not answered.shape[0]:
-            return state
-        answered = answered[np.argsort(state.open_client[answered])]
-        place = np.searchsorted(state.open_client[answered], feedback.client)
-        place = answered[np.minimum(place, answered.shape[0] - 1)]
-        found = state.open_client[place] == feedback.client
-        success = found & (feedback.status == Status.COMPLETED)
-        state.log_weight[feedback.client[success]] += state.open_gain[place[success]]
+        awaited = np.flatnonzero(state.open_round == feedback.round)
+        answered = awaited[np.isin(state.open_client[awaited], feedback.client)]
+        in_time = feedback.client[feedback.status == Status.COMPLETED]
+        success = answered[np.isin(state.open_client[answered], in_time)]
+        state.log_weight[state.open_client[success]] += state.open_gain[success]
         kept = np.ones(state.open_round.shape[0], np.bool_)
-        kept[place[found]] = False
+        kept[answered] = False
         return replace(
             state,
             open_round=state.open_round[kept],

@@ -110,11 +110,11 @@ class LinUCB(Parameters, Defaults):
     context of an arm is that of the pairs which this round allows (:mod:`fedroster.optimization.decision_pool`).
 
     Guarantee: :math:`\tilde O(D \sqrt T)` regret against the best arm of the pool if the utility is linear, which it is
-    not.  Clients that come later are in no arm.  Cost: O(arms x pairs in an arm) a round.
+    not.  Clients that come later are in no arm but those of a client that was forgotten, whose slot they take.  Cost:
+    O(arms x pairs in an arm) a round.
 
     Attributes:
-        pool_size: Number of arms, >= 1; state it with every result (Choice B9), and keep it well below the number of
-            rounds: an arm that was never played comes before all others.
+        pool_size: Number of arms, >= 1; state it with every result (Choice B9).
         alpha: Exploration factor, >= 0.
         ridge: Regularisation, > 0; 1 in Li et al.
     """
@@ -138,33 +138,28 @@ class LinUCB(Parameters, Defaults):
         recent = np.zeros((pool.recent_round.shape[0], size))
         return LinUCBState(pool=pool, gram=self.ridge * np.eye(size), moment=np.zeros(size), recent=recent)
 
-    def _arm(
-        self, state: LinUCBState, pool: PoolState, context: RoundContext, choices: Choices
-    ) -> tuple[int, IntArray, FloatArray]:
-        """The arm to play, what of it can be played, and its context x."""
+    def _arm(self, state: LinUCBState, context: RoundContext) -> tuple[PoolState, int, IntArray, FloatArray]:
+        """The pool, the arm to play, -1 if nothing can be chosen, the rows that can be played of it, its context x."""
+        choices = choices_of(context)
+        pool = with_arms(state.pool, choices, self.pool_size)
+        if not choices.rows.shape[0]:
+            return pool, -1, choices.rows, state.moment
         position = playable(pool.client, pool.server, choices)
         # The row beyond the last, of zeros, stands for pairs that are left out.
         vectors = np.vstack((with_intercept(context.features[choices.rows]), np.zeros(state.moment.shape[0])))
         x = vectors[position].sum(axis=1) / position.shape[1]
         arm = best_arm(pool, upper_bounds(state.gram, state.moment, x, alpha=self.alpha), context.round)
-        return arm, position[arm][position[arm] >= 0], x[arm]
+        return pool, arm, np.sort(choices.rows[position[arm][position[arm] >= 0]]), x[arm]
 
     def select(self, state: LinUCBState, context: RoundContext, /, *, rng: Generator) -> Selection:
         """Play the arm of the greatest bound, as far as the round allows."""
-        choices = choices_of(context)
-        pool = with_arms(state.pool, choices, self.pool_size)
-        if not pool.client.shape[0] or not choices.rows.shape[0]:
-            return Selection(context.round, np.zeros(0, np.int64))
-        _, position, _ = self._arm(state, pool, context, choices)
-        return Selection(context.round, np.sort(choices.rows[position]))
+        return Selection(context.round, self._arm(state, context)[2])
 
     def commit(self, state: LinUCBState, context: RoundContext, selection: Selection, /) -> LinUCBState:
         """Add the arm's context to A."""
-        choices = choices_of(context)
-        pool = with_arms(state.pool, choices, self.pool_size)
-        if not pool.client.shape[0] or not choices.rows.shape[0]:
+        pool, arm, _, x = self._arm(state, context)
+        if arm < 0:
             return state
-        arm, _, x = self._arm(state, pool, context, choices)
         state.gram[...] += np.outer(x, x)
         state.recent[context.round % state.recent.shape[0]] = x
         return replace(state, pool=remember(pool, arm, context.round))

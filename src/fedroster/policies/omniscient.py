@@ -14,11 +14,11 @@ from numpy.random import Generator
 from fedroster.core.arrays import FloatArray
 from fedroster.core.parameters import NotNegative, Share
 from fedroster.core.problem import ProblemSpec, RoundContext, Selection
-from fedroster.core.protocols import Commits, Draws, ForOneServer
+from fedroster.core.protocols import Draws
 from fedroster.core.state import per_client
 from fedroster.optimization.drift_plus_penalty import least_drift_plus_penalty
-from fedroster.policies.rbcs_f import CITATION
-from fedroster.queues import check_rate, empty_queues, queue_step, snap_rate
+from fedroster.policies.rbcs_f import CITATION, KeepsQueues
+from fedroster.queues import empty_queues
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class OmniscientState:
 
 
 @dataclass(frozen=True, slots=True)
-class OmniscientP3(ForOneServer):
+class OmniscientP3(KeepsQueues):
     r"""Least drift plus penalty under the true mean times: RBCS-F with nothing left to learn.
 
     .. math:: \min_S V \max_{n \in S} c_{t,n}^\top \theta_n^* - \sum_{n \in S} Z_{t,n} \quad\text{(P3, (13))}
@@ -51,16 +51,10 @@ class OmniscientP3(ForOneServer):
     draws: ClassVar[Draws] = "never"
     reads: ClassVar[str] = "system"
     omniscient: ClassVar[bool] = True
-    commits: ClassVar[Commits] = "cohort"
     refuses_first: ClassVar[bool] = True
 
     V: NotNegative = 20.0
     beta: Share = 0.15
-
-    def check(self, spec: ProblemSpec, /) -> None:
-        """Refuse more than one server, and a beta that cannot be met."""
-        ForOneServer.check(self, spec)
-        check_rate(self.beta, num_clients=spec.num_clients, cohort_size=spec.cohort_size)
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> OmniscientState:
         """Owe nothing."""
@@ -73,13 +67,3 @@ class OmniscientP3(ForOneServer):
         backlog = state.backlog if context.client is None else state.backlog[context.client]
         links = least_drift_plus_penalty(time_s, backlog, penalty=self.V, cohort_size=context.cohort_size, rng=rng)
         return Selection(context.round, links)
-
-    def commit(self, state: OmniscientState, context: RoundContext, selection: Selection, /) -> OmniscientState:
-        """Step the queues (6)."""
-        served = context.clients_of(selection.links)
-        queue_step(state.backlog, beta=snap_rate(self.beta), served=served, members=context.members)
-        return state
-
-    def backlog(self, state: OmniscientState, /) -> FloatArray:
-        """Virtual queues Z, shape (clients,), rounds owed."""
-        return state.backlog

@@ -189,15 +189,11 @@ class Oort(ForOneServer):
 
     def _explore(self, context: RoundContext, rows: IntArray, size: int, *, rng: Generator) -> IntArray:
         """Sample by speed among the fastest; positions in ``rows``."""
-        speed = self._speed(context, rows)
-        fastest = greatest(speed, math.ceil(self.sample_window * size - 1e-9), rng=rng)
-        return fastest[sample_by_weight(speed[fastest], size, rng=rng)]
-
-    def _speed(self, context: RoundContext, rows: IntArray) -> FloatArray:
         known = self.slowness_feature >= 0
         slowness = context.features[rows, self.slowness_feature] if known else np.ones(rows.shape[0])
         speed: FloatArray = 1.0 / np.maximum(slowness, np.finfo(np.float64).tiny)
-        return speed
+        fastest = greatest(speed, math.ceil(self.sample_window * size - 1e-9), rng=rng)
+        return fastest[sample_by_weight(speed[fastest], size, rng=rng)]
 
     def commit(self, state: OortState, context: RoundContext, selection: Selection, /) -> OortState:
         """Note the exploited clients, and let the pacer and epsilon move on."""

@@ -18,7 +18,7 @@ from fedroster.core.problem import RoundContext, Selection
 from fedroster.core.protocols import Asks
 from fedroster.estimation.reports import assumed_sizes
 from fedroster.optimization.ranking import sample_systematically
-from fedroster.policies.size_weighted import LearnsSizes, SizesState, draws_over_places
+from fedroster.policies.size_weighted import CountsDraws, SizesState
 
 CITATION = r"""@article{chen2022optimal,
   author  = {Chen, Wenlin and Horv{\'a}th, Samuel and Richt{\'a}rik, Peter},
@@ -73,7 +73,7 @@ def approximate(norm: FloatArray, size: int, *, passes: int = _PASSES) -> FloatA
 
 
 @dataclass(frozen=True, slots=True)
-class OptimalClientSampling(LearnsSizes):
+class OptimalClientSampling(CountsDraws):
     r"""Candidates train and report the norm of their update; of these, m upload, large updates more probably.
 
     .. math:: u_i = w_i \lVert \Delta_i \rVert, \qquad w_i = n_i / \textstyle\sum_{j \in Q} n_j, \qquad
@@ -124,7 +124,3 @@ class OptimalClientSampling(LearnsSizes):
         drawn = sample_systematically(np.append(chance, max(whole - chance.sum(), 0.0)), rng=rng)
         drawn = drawn[drawn < rows.shape[0]]
         return Selection(context.round, rows[drawn], drawn=size * share[drawn] / chance[drawn])
-
-    def weights(self, state: SizesState, context: RoundContext, selection: Selection, /) -> FloatArray:
-        """Share of the candidates' samples over the probability, shape (k,)."""
-        return draws_over_places(selection, context.cohort_size)

@@ -43,9 +43,9 @@ class PartialPoolingState:
         """What is impossible about it in a federation; empty if nothing is."""
         belief = self.belief
         slots, models, rows = belief.key.shape[0], belief.log_weight.shape[0], belief.new_tag.shape[0]
-        pairs = {"pair_round": (slots,), "pair_mean": (slots, models), "pair_variance": (slots, models)}
-        new = {"new_round": (rows,), "new_server": (rows,), "new_success": (rows,)}
-        sizes = pairs | new | {"new_features": (rows, spec.num_features)}
+        sizes = {"pair_round": (slots,), "pair_mean": (slots, models), "pair_variance": (slots, models)}
+        sizes |= dict.fromkeys(("new_round", "new_server", "new_success"), (rows,))
+        sizes["new_features"] = rows, spec.num_features
         for name, shape in sizes.items():
             if getattr(belief, name).shape != shape:
                 return f"{name} has shape {getattr(belief, name).shape}; expected {shape}"
@@ -146,13 +146,14 @@ class PartialPooling(ExactOptions, Defaults):
         """Know nothing, owe nothing."""
         models = [(0.0, math.inf)]
         models += [(variance, memory or math.inf) for memory in self.memories for variance in self.variances]
+        variance, memory = zip(*models, strict=True)
         belief = probit_init(
             spec.num_clients,
             spec.num_servers,
             spec.num_features,
             intervals=self.intervals,
-            variance=tuple(variance for variance, _ in models),
-            memory=tuple(memory for _, memory in models),
+            variance=variance,
+            memory=memory,
         )
         return PartialPoolingState(belief, empty_queues(spec))
 

@@ -8,7 +8,7 @@ doi:10.1109/TPDS.2020.3040887.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -46,8 +46,34 @@ class RBCSFState:
     backlog: FloatArray = per_client(least=0.0, most=2.0**53)
 
 
+class KeepsQueues(ForOneServer):
+    """A policy for one server with the queues of a guaranteed rate in its state's ``backlog``."""
+
+    __slots__ = ()
+
+    commits: ClassVar[Commits] = "cohort"
+    refuses_first: ClassVar[bool] = True
+    beta: float
+
+    def check(self, spec: ProblemSpec, /) -> None:
+        """Refuse more than one server, and a beta that cannot be met."""
+        ForOneServer.check(self, spec)
+        check_rate(self.beta, num_clients=spec.num_clients, cohort_size=spec.cohort_size)
+
+    def commit(self, state: Any, context: RoundContext, selection: Selection, /) -> Any:
+        """Step the queues (6): Algorithm 2, line 14."""
+        served = context.clients_of(selection.links)
+        queue_step(state.backlog, beta=snap_rate(self.beta), served=served, members=context.members)
+        return state
+
+    def backlog(self, state: Any, /) -> FloatArray:
+        """Virtual queues Z, shape (clients,), rounds owed."""
+        found: FloatArray = state.backlog
+        return found
+
+
 @dataclass(frozen=True, slots=True)
-class RBCSF(ForOneServer):
+class RBCSF(KeepsQueues):
     r"""Short rounds in the long run, with a guaranteed participation rate for every client.
 
     Each round (Algorithm 2): estimate every exchange time optimistically by ridge regression on its context (19),
@@ -79,7 +105,6 @@ class RBCSF(ForOneServer):
 
     citation: ClassVar[str] = CITATION
     draws: ClassVar[Draws] = "never"
-    commits: ClassVar[Commits] = "cohort"
     refuses_first: ClassVar[bool] = True
 
     V: NotNegative = 20.0
@@ -94,15 +119,10 @@ class RBCSF(ForOneServer):
 
     def __post_init__(self) -> None:
         """Check the ranges, and that lemma 1 has what it needs."""
-        ForOneServer.__post_init__(self)
+        KeepsQueues.__post_init__(self)
         if self.schedule == "lemma-1":
             for name in ("R", "L", "S"):
                 check_number(f"{name} (needed by schedule = lemma-1)", getattr(self, name), above=0.0)
-
-    def check(self, spec: ProblemSpec, /) -> None:
-        """Refuse more than one server, and a beta that cannot be met."""
-        ForOneServer.check(self, spec)
-        check_rate(self.beta, num_clients=spec.num_clients, cohort_size=spec.cohort_size)
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> RBCSFState:
         """Algorithm 2, lines 1 to 3."""
@@ -143,12 +163,6 @@ class RBCSF(ForOneServer):
             limits += turning("expected_s", mean_s, most_s + mean_s - least_s, chosen=chosen, favours="less")
         return Because("owed" if reason == "price" else reason, limits)
 
-    def commit(self, state: RBCSFState, context: RoundContext, selection: Selection, /) -> RBCSFState:
-        """Algorithm 2, line 14: the queues."""
-        served = context.clients_of(selection.links)
-        queue_step(state.backlog, beta=snap_rate(self.beta), served=served, members=context.members)
-        return state
-
     def update(self, state: RBCSFState, feedback: Feedback, /) -> RBCSFState:
         """Algorithm 2, lines 15 and 16: the estimates.  Drop-outs and failures teach nothing about times."""
         observe(state.ridge, feedback.client, feedback.features, feedback.exchange_time_s)
@@ -158,10 +172,6 @@ class RBCSF(ForOneServer):
         """Multiply the observed times of some clients."""
         rescale(state.ridge, clients, factor, ridge=self.ridge)
         return state
-
-    def backlog(self, state: RBCSFState, /) -> FloatArray:
-        """Virtual queues Z, shape (clients,), rounds owed."""
-        return state.backlog
 
     def expected_times_s(self, state: RBCSFState, clients: IntArray, features: FloatArray, /) -> FloatArray:
         """Estimates of the ridge regression (17), shape (k,), seconds; 0 for a client that was never measured."""

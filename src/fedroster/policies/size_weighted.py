@@ -77,10 +77,17 @@ class LearnsSizes(ForOneServer):
         return state
 
 
-def draws_over_places(selection: Selection, places: int) -> FloatArray:
-    """Weights by which a decision's draws count, shape (k,)."""
-    drawn: FloatArray = np.ones(selection.links.shape[0]) if selection.drawn is None else selection.drawn
-    return drawn / places
+class CountsDraws(LearnsSizes):
+    """One that lets a client's update count as often as it was drawn."""
+
+    __slots__ = ()
+
+    refuses_first: ClassVar[bool] = True
+
+    def weights(self, state: Any, context: RoundContext, selection: Selection, /) -> FloatArray:
+        """Draws over places, shape (k,)."""
+        drawn: FloatArray = np.ones(selection.links.shape[0]) if selection.drawn is None else selection.drawn
+        return drawn / context.cohort_size
 
 
 @dataclass(frozen=True, slots=True)

@@ -261,9 +261,8 @@ class TiFL(ForOneServer):
         state.asked[context.clients_of(selection.links)] += 1
         if drawn == _NO_TIER:
             return looked
-        credits = state.credits.copy()
-        credits[drawn] -= credits[drawn] > 0
-        return replace(looked, credits=credits, current=drawn)
+        state.credits[drawn] -= state.credits[drawn] > 0
+        return replace(looked, current=drawn)
 
     def update(self, state: TiFLState, feedback: Feedback, /) -> TiFLState:
         """Learn times, and each client's latest loss."""
