@@ -291,17 +291,10 @@ def _largest_rate(choices: Choices, use: FloatArray) -> float:
     # Rows: a server's capacity; a client is on one link at most; beta - sum_m y <= 0; places.
     # The last variable is beta.
     entries = np.concatenate((use, np.ones(links), -np.ones(links), np.ones(clients), np.ones(links)))
-    at_row = np.concatenate(
-        (
-            choices.purse,
-            servers + row,
-            servers + clients + row,
-            servers + clients + np.arange(clients),
-            np.full(links, servers + 2 * clients),
-        )
-    )
+    last = servers + clients
+    rows = choices.purse, servers + row, last + row, last + np.arange(clients), np.full(links, last + clients)
     at_column = np.concatenate((column, column, column, np.full(clients, links), column))
-    matrix = csr_matrix((entries, (at_row, at_column)), shape=(servers + 2 * clients + 1, links + 1))
+    matrix = csr_matrix((entries, (np.concatenate(rows), at_column)), shape=(last + clients + 1, links + 1))
     limit = np.concatenate((np.ones(servers + clients), np.zeros(clients), [float(choices.cohort_size)]))
     goal = np.zeros(links + 1)
     goal[-1] = -1.0

@@ -215,11 +215,10 @@ def _with_plugins(own: Mapping[str, Entry], group: str) -> dict[str, Entry]:
     """Our own entries and those of other packages; one that is broken is left out, and costs the others nothing."""
     found = dict(own)
     for point in entry_points(group=group):
-        if point.name in found:
-            _warn(f"{point.value} is left out of {group}: the name {point.name!r} is taken")
-            continue
-        if set(point.name) & set(_RESERVED[group]):
-            _warn(f"{point.value} is left out of {group}: the name {point.name!r} has one of {_RESERVED[group]!r}")
+        is_taken, reserved = point.name in found, _RESERVED[group]
+        if is_taken or set(point.name) & set(reserved):
+            why = "is taken" if is_taken else f"has one of {reserved!r}"
+            _warn(f"{point.value} is left out of {group}: the name {point.name!r} {why}")
             continue
         try:
             with redirect_stdout(sys.stderr):  # what it prints is no result of ours
@@ -279,8 +278,7 @@ def _parted(text: str) -> tuple[str, str, str]:
     is_around = "policy" in find_policy(text).parameters()
     outside, _, inside = text.partition("/") if is_around else (text, "", "")
     if "/" in outside.partition(":")[0]:
-        name = _name(text)
-        raise ConfigurationError(f"policy {text!r}: {name} goes around no other policy; expected {name!r} alone")
+        raise ConfigurationError(f"policy {text!r} has one inside; expected {_name(text)!r}, which goes around none")
     return _name(outside), outside.partition(":")[2], inside.strip()
 
 

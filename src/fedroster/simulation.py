@@ -56,11 +56,19 @@ class AtWork:
     def flaw(self, spec: ProblemSpec) -> str:
         """Why it is impossible in a federation; empty if it is possible."""
         places = self.client.shape
-        fits = {self.due_s.shape, self.round.shape, self.status.shape} == {places}
-        if not (fits and self.features.shape == (*places, spec.num_features) and self.measured.shape == (*places, 4)):
+        shapes = {
+            "due_s": places,
+            "round": places,
+            "status": places,
+            "features": (*places, spec.num_features),
+            "measured": (*places, 4),
+        }
+        if any(getattr(self, name).shape != shape for name, shape in shapes.items()):
             return "clients at work and what they will report differ in shape"
         known = np.unique(self.client[self.client < spec.num_clients])
-        return "" if known.shape == places < (spec.cohort_size,) else "a client at work is none, or twice, or too many"
+        if known.shape != places or known.shape[0] >= spec.cohort_size:
+            return "a client at work is none, or twice, or too many"
+        return ""
 
     @classmethod
     def empty(cls, spec: ProblemSpec) -> AtWork:
@@ -140,7 +148,7 @@ class _Polling:
     state: Any
     context: RoundContext
     outcome: Outcome
-    ask: Ask
+    ask: Ask | None
     trains: bool
     asked: BoolArray = field(init=False)
     wait_s: float = 0.0
@@ -166,7 +174,7 @@ class _Polling:
         if outcome.stay_s is not None:
             answers &= time_s <= outcome.stay_s[links]
         answer = np.full(links.shape[0], np.nan)
-        if answers.any():
+        if self.ask is not None and answers.any():
             answer[answers] = self.ask(self.context, links[answers])
         self.asking_s += time.perf_counter() - started
         return answer
@@ -374,7 +382,7 @@ def simulate(
         network = environment.init(rng=streams.at("environment-init"))
         first, at_work = 1, AtWork.empty(spec)
     elif (start.at_work is None) == free_places:
-        raise ConfigurationError(f"start is a checkpoint of a run in {'rounds' if free_places else 'free places'}")
+        raise ConfigurationError("of checkpoint and run, one has free places; expected both or neither")
     else:
         state, network, first = start.policy_state, start.environment_state, start.round + 1
         at_work = start.at_work or AtWork.empty(spec)
@@ -386,16 +394,14 @@ def simulate(
         context = everyone if places is None else places.idle(everyone)
         # 2. The server selects.
         known = context.with_truth(outcome) if policy.omniscient else context
-        polling = None
+        polling = _Polling(environment, network, context, outcome, ask, trains=asks(policy) == "norms")
         if ask is not None and polls(policy):
-            polling = _Polling(environment, network, context, outcome, ask, trains=asks(policy) == "norms")
             known = known.with_poll(polling)
         rng = streams.at("policy", number)
         started = time.perf_counter()
         selection = policy.select(state, known, rng=rng)
-        decision_s = time.perf_counter() - started - (0.0 if polling is None else polling.asking_s)
-        if polling is not None:
-            selection, outcome = polling.played(selection)
+        decision_s = time.perf_counter() - started - polling.asking_s
+        selection, outcome = polling.played(selection)
         check_selection(selection, context, fills_cohort=policy.fills_cohort)
         started = time.perf_counter()
         selection = weighed(policy, state, known, selection)
@@ -404,7 +410,7 @@ def simulate(
             witness(context, outcome, selection, state, network)
         # 3. The chosen clients train and exchange their models.
         feedback = outcome.reveal(context, selection) if exchange is None else exchange(context, selection, outcome)
-        time_s = round_time(outcome, context, selection) + (0.0 if polling is None else polling.wait_s)
+        time_s = round_time(outcome, context, selection) + polling.wait_s
         if places is not None:
             before_s = places.at_work.now_s
             feedback = places.play(context, outcome, selection, feedback)
@@ -477,7 +483,7 @@ def restore_checkpoint(
     network = environment.init(rng=streams.at("environment-init"))
     round = whole(header, "round", 0)
     learned = unpack(state, arrays, "policy.", spec=environment.spec, round=round)
-    nothing, at_work = AtWork.empty(environment.spec), None
+    at_work = None
     if any(name.startswith("at-work.") for name in arrays):
-        at_work = unpack(nothing, arrays, "at-work.", spec=environment.spec, round=round)
+        at_work = unpack(AtWork.empty(environment.spec), arrays, "at-work.", spec=environment.spec, round=round)
     return Checkpoint(round, learned, unpack(network, arrays, "environment."), at_work)

@@ -198,12 +198,12 @@ class E3CS(ForOneServer):
         )
 
     def update(self, state: E3CSState, feedback: Feedback, /) -> E3CSState:
-        """Successes raise the weights."""
+        """Successes raise the weights; a client is in a round once."""
         awaited = np.flatnonzero(state.open_round == feedback.round)
-        answered = awaited[np.isin(state.open_client[awaited], feedback.client)]
-        in_time = feedback.client[feedback.status == Status.COMPLETED]
-        success = answered[np.isin(state.open_client[answered], in_time)]
-        state.log_weight[state.open_client[success]] += state.open_gain[success]
+        both = np.intersect1d(state.open_client[awaited], feedback.client, assume_unique=True, return_indices=True)
+        client, answered, row = both[0], awaited[both[1]], both[2]
+        success = feedback.status[row] == Status.COMPLETED
+        state.log_weight[client[success]] += state.open_gain[answered[success]]
         kept = np.ones(state.open_round.shape[0], np.bool_)
         kept[answered] = False
         return replace(

@@ -63,14 +63,15 @@ def _greedy(update_s, upload_s, distribution_s, overhead_s, deadline_s):
     elapsed = 0.0
     while num_rest > 0:
         first = distribution_s if num_chosen == 0 else 0.0
-        best, least, soonest = 0, np.inf, np.inf
+        best, least, finished, soonest = 0, np.inf, np.inf, np.inf
         for i in range(num_rest):
             n = rest[i]
             wait = max(0.0, update_s[n] - elapsed)
+            end = elapsed + upload_s[n] + wait
             increment = first + upload_s[n] + wait
             if increment < least:
-                best, least = i, increment
-            soonest = min(soonest, elapsed + upload_s[n] + wait)
+                best, least, finished = i, increment, end
+            soonest = min(soonest, end)
         if not overhead_s + distribution_s + soonest < deadline_s:
             break  # nobody fits any more
         n = rest[best]
@@ -78,7 +79,6 @@ def _greedy(update_s, upload_s, distribution_s, overhead_s, deadline_s):
         for i in range(best, num_rest - 1):
             rest[i] = rest[i + 1]
         num_rest -= 1
-        finished = elapsed + upload_s[n] + max(0.0, update_s[n] - elapsed)
         if overhead_s + distribution_s + finished < deadline_s:
             elapsed = finished
             chosen[num_chosen] = n

@@ -38,9 +38,8 @@ class OmniscientP3(KeepsQueues):
 
     .. math:: \min_S V \max_{n \in S} c_{t,n}^\top \theta_n^* - \sum_{n \in S} Z_{t,n} \quad\text{(P3, (13))}
 
-    It keeps its own queues.  Regret (23) is printed against this policy with the same V.
-
-    Guarantee: as RBCS-F's.  Cost: P4 in a few passes over the clients.
+    Regret (23) is printed against this policy with the same V.  Guarantee: as RBCS-F's, by queues of its own.  Cost: P4
+    in a few passes over the clients.
 
     Attributes:
         V: Weight of time against fairness, >= 0.

@@ -128,7 +128,7 @@ class PowerOfChoice(LearnsLosses):
         """Losses, or who was a candidate; which clients that were cannot be read off a decision."""
         rows, own, chosen = of_client(context, selection, client)
         loss = state.loss[context.clients_of(rows)]
-        if rows.shape[0] <= max(self.d, 2 * context.cohort_size * (self.d == 0)) and not self.polls:
+        if rows.shape[0] <= (self.d or 2 * context.cohort_size) and not self.polls:
             cut, chance = cut_for(loss, own, context.cohort_size)
             return ranked("loss", chance, turning("loss", loss[own][0], cut, chosen=chosen, favours="more"))
         worst = state.loss[context.clients_of(selection.links)].min(initial=math.inf)

@@ -68,8 +68,7 @@ class KeepsQueues(ForOneServer):
 
     def backlog(self, state: Any, /) -> FloatArray:
         """Virtual queues Z, shape (clients,), rounds owed."""
-        found: FloatArray = state.backlog
-        return found
+        return np.asarray(state.backlog)
 
 
 @dataclass(frozen=True, slots=True)
