@@ -120,7 +120,7 @@ def test_a_killed_run_goes_on_with_those_at_work(name):
     ],
 )
 def test_impossible_clients_at_work_are_refused(name, change, said):
-    """Compiled code would learn of the first one, whoever's memory that is."""
+    """The first one was accepted, and ended the run in an IndexError."""
     network, policy = NETWORKS["flat"], Floor(beta=0.1)
     *_, last = play(policy, network, rounds=11)
     arrays, header = checkpoint_parts(last, policy=policy, environment=network, seed=5)

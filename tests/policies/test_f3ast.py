@@ -83,7 +83,7 @@ def test_no_client_is_chosen_that_is_not_there_and_rates_fall_in_empty_rounds():
 
 
 def test_a_client_that_joins_late_begins_like_the_first_ones():
-    """In a slot that nobody had, or of a client that was forgotten: rates of others than members rest."""
+    """In a slot that was empty, or of a client that was forgotten: rates of others than members rest."""
     policy, state = F3AST(), state_of([1.0] * 4)
     members = np.array([True, True, True, False])
     for number in range(1, 501):

@@ -73,7 +73,7 @@ def _greedy(update_s, upload_s, distribution_s, overhead_s, deadline_s):
                 best, least, finished = i, increment, end
             soonest = min(soonest, end)
         if not overhead_s + distribution_s + soonest < deadline_s:
-            break  # nobody fits any more
+            break  # no client fits any more
         n = rest[best]
         # Keeps the order, which is random: ties go to the first.
         for i in range(best, num_rest - 1):
