@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from scipy.special import log_ndtr
 
 from fedroster.core.errors import ConfigurationError
-from fedroster.core.state import grow, pack, reset
+from fedroster.core.state import grow, pack, reset, unpack
 from fedroster.estimation.probit import (
     _normal_tail,
     begin_round,
@@ -235,6 +235,11 @@ class TestMoments:
         expected = sum(share * of(model) for share, model in zip(weight / weight.sum(), kept, strict=True))
         assert_allclose(of(*kept), expected, rtol=1e-12)
 
+    def test_a_thousand_models_and_more_are_asked(self):
+        many = {"variance": (0.5,) * 1001, "memory": (math.inf,) * 1001}
+        chance = asked(started(num_clients=1, num_features=1, intervals=0, **many), np.zeros((1, 1)))
+        assert_allclose(chance, 0.5)
+
     def test_asking_ahead_equals_waiting(self):
         state = fed(started(), np.full((9, 2), 0.5), np.zeros(9, np.bool_))
         here, curve = np.full((1, 2), 0.5), {"mean": state.mean.copy(), "covariance": state.covariance.copy()}
@@ -306,6 +311,14 @@ class TestCurve:
         assert np.isfinite(asked(state, np.array([[1e300, -1e300]]))).all()
 
 
+    def test_contexts_at_the_ends_of_all_numbers(self):
+        contexts = np.where(np.arange(100) % 2, 1.7e308, -1.7e308)[:, None]
+        state = started(num_features=1, contexts=contexts, intervals=1)
+        state = fed(state, contexts, contexts[:, 0] > 0.0)
+        low, middle, high = asked(state, np.array([[-1.7e308], [1e290], [1.7e308]]))
+        assert low < 0.2 < middle < 0.8 < high
+
+
 class TestNumbers:
     def test_long_runs_stay_sound(self):
         rng = np.random.default_rng(9)
@@ -369,6 +382,14 @@ class TestOrder:
 
 
 class TestMemory:
+    @pytest.mark.parametrize("count", [10, 100])
+    def test_contexts_below_zero_are_read_back(self, count):
+        """From a file, before the knots are known and after."""
+        contexts = np.linspace(-3.0, 1.0, 2 * count).reshape(count, 2)
+        state = learn(started(contexts=contexts), np.arange(1), None, contexts[:1], np.ones(1, np.bool_), round=1)
+        again = unpack(probit_init(8, 2, 2, intervals=8, **SIX), pack(state), round=1)
+        assert_allclose(asked(again, contexts), asked(state, contexts), rtol=0.0)
+
     def test_many_pairs(self):
         """The table grows, and finds what was there before."""
         rng = np.random.default_rng(10)

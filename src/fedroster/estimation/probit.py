@@ -56,6 +56,7 @@ _MOST_WEIGHTS = 256  # of the curve; beyond it interactions are left out
 _SAMPLE, _FEWEST = 256, 64  # contexts that the knots are taken from, at most and at least
 _CURVE_MEMORY = 10.0  # a curve is remembered this many times as long as deviations
 _NEGLIGIBLE = 1e-3  # weight below which a model is not asked
+_LARGEST = 1e300  # a feature beyond it counts as it for the knots, whose differences must not overflow
 _LARGEST_KEY = 2**62
 
 
@@ -97,8 +98,8 @@ class ProbitState:
     round: int = kept(0, "round")
     num_tags: int = kept(0)
     num_pairs: int = kept(0)
-    sample: FloatArray = kept(0.0, sized=True)
-    knot: FloatArray = kept(0.0)
+    sample: FloatArray = kept(-_LARGEST, _LARGEST, sized=True)
+    knot: FloatArray = kept(-_LARGEST, _LARGEST)
     num_knots: IntArray = kept(0)
     log_weight: FloatArray = kept(-math.inf)
     variance: FloatArray = kept(fixed=True)
@@ -114,7 +115,7 @@ class ProbitState:
     new_round: IntArray = kept(1, "round", sized=True)
     new_tag: IntArray = kept(0, sized=True)
     new_server: IntArray = kept(0, sized=True)
-    new_features: FloatArray = kept(0.0, sized=True)
+    new_features: FloatArray = kept(-math.inf, sized=True)
     new_success: BoolArray = kept(0, sized=True)
     client_mean: FloatArray = per_client(least=-1e6, most=1e6)
     client_variance: FloatArray = per_client(least=0.0)
@@ -362,8 +363,9 @@ def predict(
     num_links = client.shape[0]
     probability = np.empty(num_links)
     weight = state.weight
-    asked = np.flatnonzero(weight >= _NEGLIGIBLE)
-    weight[weight < _NEGLIGIBLE] = 0.0
+    least = min(_NEGLIGIBLE, weight.max())  # a thousand models and more may all weigh less
+    asked = np.flatnonzero(weight >= least)
+    weight[weight < least] = 0.0
     weight = (weight / weight.sum())[asked]
     variance, decay = state.variance[asked], state.decay[asked]
     faded = _each(lambda each: each ** (round - state.round), decay)[:, None]
@@ -420,7 +422,7 @@ def _with_knots(state: ProbitState, contexts: FloatArray) -> ProbitState:
     if state.num_knots.any() and not state.sample.shape[0] and (contexts[:, waiting] == state.knot[waiting, 0]).all():
         return state
     rows = np.unique(np.linspace(0, contexts.shape[0] - 1, _SAMPLE).astype(np.int64))
-    sample = np.concatenate((state.sample, contexts[rows]))
+    sample = np.concatenate((state.sample, np.clip(contexts[rows], -_LARGEST, _LARGEST)))
     if sample.shape[0] < _FEWEST:
         return replace(state, sample=sample)
     share = np.linspace(0.0, 1.0, state.knot.shape[1])
