@@ -411,6 +411,11 @@ def test_budget_counts_as_kept_despite_rounding():
     assert result.links.size == 1
 
 
+def test_a_total_of_millions_of_steps_is_proved():
+    result = Instance([1e6, 1.0, 3.0], [5.0, 6.0, 6.0], [0, 1, 2], [0, 0, 0], [7.0], 3).solve()
+    assert (result.links.tolist(), result.upper_bound, result.is_optimal) == ([0], 1e6, True)
+
+
 @pytest.mark.parametrize("scale", [1e-9, 1e9])
 def test_units_do_not_matter(scale):
     instance = table_one(5, kind="uneven", per_link=True)

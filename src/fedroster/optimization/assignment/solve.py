@@ -156,7 +156,9 @@ class Search:
     def margin(self) -> float:
         """What a better decision must gain to be of interest: the gap asked for, the values' step, or rounding."""
         by_gap = self.total * self.gap / (1.0 - self.gap) * (1.0 - 1e-9) if self.gap < 1.0 else np.inf
-        return float(max(by_gap, self.step * (1.0 - 1e-6), 1e-12 * self.total))
+        # Less than a step by what lower_bound_to may round up, also where a total has millions of steps.
+        by_step = self.step * (1.0 - 1e-6) - 2e-12 * self.total
+        return float(max(by_gap, by_step, 1e-12 * self.total))
 
     def prove(self, max_nodes: int, largest: int) -> bool:
         """Exact search of the core by the budgets' prices; returns whether nothing better is left.
