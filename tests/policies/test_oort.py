@@ -46,6 +46,14 @@ def test_statistical_utility_of_what_is_not_measured():
     np.testing.assert_array_equal(statistical_utility(partly), [15.0, 2.0, np.nan, 4.0])
 
 
+def test_a_loss_of_nothing_is_the_least_and_no_loss_is_the_mean():
+    losses = [0.0, 1.0, 4.0, np.nan]
+    state = explored(Oort(), 4, loss=losses, time_s=[1.0] * 4)
+    options = {"round": 1, "preferred_s": np.inf, "penalty": 2.0, "clip": 1.0}
+    score = client_utility(state.utility, state.time_s, state.last, **options)
+    np.testing.assert_allclose(score, [0.0, 0.25, 1.0, 5.0 / 12.0], atol=1e-12)
+
+
 def slow_utility(utility, time_s, last, *, round, preferred_s, penalty, clip):
     """Algorithm 1, client by client."""
     known = [value for value in utility if value > 0]

@@ -25,17 +25,19 @@ def statistical_utility(feedback: Feedback) -> FloatArray:
     .. math:: U_i = |B_i| \sqrt{\frac{1}{|B_i|} \sum_{k \in B_i} \mathrm{Loss}(k)^2}
 
     The mean loss stands for the root where the mean of squares is not known: a lower bound of it, and equal to it when
-    all samples have the same loss.  Without sample counts, :math:`|B_i|` is 1.
+    all samples have the same loss.  Without sample counts, :math:`|B_i|` is 1.  The least is the smallest number above
+    0, which stands for a utility that is not known.
     """
     root = np.full(feedback.client.shape[0], np.nan)
     if feedback.loss is not None:
         root = np.abs(feedback.loss)
     if feedback.squared_loss is not None:
         root = np.where(np.isnan(feedback.squared_loss), root, np.sqrt(feedback.squared_loss))
-    utility: FloatArray = np.minimum(root, LARGEST)
+    utility = np.minimum(root, LARGEST)
     if feedback.num_samples is not None:
         utility *= np.where(np.isnan(feedback.num_samples), 1.0, np.minimum(feedback.num_samples, LARGEST))
-    return utility
+    least: FloatArray = np.maximum(utility, np.finfo(np.float64).tiny)
+    return least
 
 
 def value_at(values: FloatArray, share: float) -> float:
