@@ -166,3 +166,15 @@ def test_most_links_then_the_best_beside_them(seed):
         assert (np.bincount(server[links], cost[links], minlength=2) <= choices.budget + 1e-9).all()
         best = best_by_hand(left, value[rest])
         assert (1.0 - gap) * best - 1e-9 <= value[rest[second]].sum() <= best + 1e-9
+
+
+def test_no_more_links_than_a_cohort_are_missed():
+    rng = np.random.default_rng(18)
+    client, server = np.repeat(np.arange(30), 3), np.tile(np.arange(3), 30)
+    cost = np.repeat(rng.uniform(0.3, 0.5, 30), 3)
+    gaps = {}
+    for size in (30, 9, 8):
+        choices = Choices(np.arange(90), client, server, cost, server, np.ones(3), size, 30)
+        found, gaps[size] = ExactOptions(node_limit=1).most_links(choices, rng=np.random.default_rng(0))
+        assert found.shape == (8,)
+    assert gaps == {30: 1 / 9, 9: 1 / 9, 8: 0.0}

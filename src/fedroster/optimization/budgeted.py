@@ -212,7 +212,8 @@ class ExactOptions(Parameters):
         ones = np.ones(choices.rows.shape[0])
         found = self._solve(choices, ones, gap_for(ones.shape[0], self.gap), rng)
         kept = within_cohort(choices, found.links, ones)
-        return kept, 0.0 if kept.shape != found.links.shape else found.gap
+        most = min(found.upper_bound, float(choices.cohort_size))
+        return kept, (most - kept.shape[0]) / max(most, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
