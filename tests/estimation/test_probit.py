@@ -310,7 +310,6 @@ class TestCurve:
         assert_allclose(asked(state, contexts[:1]), 0.75, atol=0.06)
         assert np.isfinite(asked(state, np.array([[1e300, -1e300]]))).all()
 
-
     def test_contexts_at_the_ends_of_all_numbers(self):
         contexts = np.where(np.arange(100) % 2, 1.7e308, -1.7e308)[:, None]
         state = started(num_features=1, contexts=contexts, intervals=1)

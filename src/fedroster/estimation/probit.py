@@ -364,8 +364,8 @@ def predict(
     probability = np.empty(num_links)
     weight = state.weight
     least = min(_NEGLIGIBLE, weight.max())  # a thousand models and more may all weigh less
-    asked = np.flatnonzero(weight >= least)
     weight[weight < least] = 0.0
+    asked = np.flatnonzero(weight)
     weight = (weight / weight.sum())[asked]
     variance, decay = state.variance[asked], state.decay[asked]
     faded = _each(lambda each: each ** (round - state.round), decay)[:, None]

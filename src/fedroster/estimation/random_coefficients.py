@@ -47,8 +47,6 @@ _MOST_CERTAIN = 1e12  # a client is known so much better than the population at 
 _ROUNDING = 1e-15
 _PSD_ROUNDING = 1e-6  # of a client's largest information, by which sums may have lost definiteness
 _OUT_OF_PROPORTION = 1e6  # a client beyond this multiple of the usual feature is ignored by the pseudo-client
-
-
 _MOST = 1e200  # no time and no context is so great that a state exceeds it
 
 

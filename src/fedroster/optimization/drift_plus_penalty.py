@@ -84,8 +84,8 @@ def _sweep(time, backlog, order, size, penalty):
     filled = 0
     total = 0.0
     best = np.inf
-    thresholds = np.empty(4)
-    cuts = np.empty(4)
+    thresholds = np.empty(order.shape[0])
+    cuts = np.empty(order.shape[0])
     num_best = 0
     i = 0
     while i < order.shape[0]:
@@ -107,9 +107,6 @@ def _sweep(time, backlog, order, size, penalty):
                 best = objective
                 num_best = 0
             if objective == best:
-                if num_best == thresholds.shape[0]:
-                    thresholds = np.concatenate((thresholds, np.empty(num_best)))
-                    cuts = np.concatenate((cuts, np.empty(num_best)))
                 thresholds[num_best] = threshold
                 cuts[num_best] = heap[0]
                 num_best += 1
@@ -178,10 +175,9 @@ def _prune(time, backlog, size, penalty):
                     break
             if need > 0:
                 continue
-            start = least if row == 0 else least + (row - 1) * time_width
-            end = least if row == 0 else least + row * time_width
+            start = least + max(row - 1, 0) * time_width
             bound[row] = penalty * start - most
-            attained = min(attained, penalty * end - fewest)
+            attained = min(attained, penalty * (least + row * time_width) - fewest)
         # Bin edges and grid arithmetic are rounded: what lies within rounding of the bound stays.
         slack = 1e-9 * (abs(attained) + penalty * abs(largest) + size * max(abs(shortest), abs(longest)))
         first, last = -1, -1
@@ -231,7 +227,7 @@ def _prune(time, backlog, size, penalty):
         if base >= 0:
             _greatest_first(base_queue[:num_base], size)
             # As if all of the base had the base's largest time: its own threshold, or one that no optimum has.
-            base_time = least if base == 0 else least + base * time_width
+            base_time = least + base * time_width
             cut = base_queue[0]
             for i in range(size):
                 new_time[i] = base_time

@@ -34,27 +34,16 @@ from fedroster.optimization.assignment.solve import Search
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_small_instances_match_enumeration(kind):
-    """With ties broken by order, and by chance."""
+    """With ties broken by order, and by chance; stopped early, too, they bound."""
     rng = np.random.default_rng(KINDS.index(kind))
     for _ in range(350):
         instance = random_instance(rng, kind)
         optimum = brute_force(instance)
-        for options in ({}, {"rng": rng}):
+        for options in ({}, {"rng": rng}, {"gap": 0.3}, {"node_limit": 1}, {"gap": 1.0}):
             result = instance.solve(**options)
-            assert result.is_optimal
-            check_certificate(instance, result, optimum)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_early_stops_still_bound(kind):
-    rng = np.random.default_rng(200 + KINDS.index(kind))
-    for _ in range(60):
-        instance = random_instance(rng, kind)
-        optimum = brute_force(instance)
-        for options in ({"gap": 0.3}, {"node_limit": 1}, {"gap": 1.0}):
-            result = instance.solve(**options)
-            check_certificate(instance, result, optimum)
+            assert result.is_optimal or options.keys() & {"gap", "node_limit"}
             assert result.gap <= options.get("gap", 1.0) * (1 + 1e-12)
+            check_certificate(instance, result, optimum)
 
 
 @pytest.mark.parametrize("cifar", [False, True], ids=["mnist", "cifar"])
@@ -449,18 +438,6 @@ def test_ties_are_even_with_rng_and_not_without():
     # Negative control: the fixed order fails the same test.
     fixed = _counts(None, 50) * draws / 50
     assert ((fixed - expected) ** 2 / expected).sum() > 63.9
-
-
-def test_cardinality_ties_are_even_with_rng():
-    rng = np.random.default_rng(3)
-    counts = np.zeros(10)
-    for _ in range(1500):
-        result = solve_assignment(
-            np.ones(10), np.ones(10), np.arange(10), np.zeros(10, int), np.array([3.0]), num_clients=10, rng=rng
-        )
-        counts[result.links] += 1
-    # 9 degrees of freedom, 99.9 % point; drawing without replacement only narrows it.
-    assert ((counts - 450) ** 2 / 450).sum() < 27.9
 
 
 def counted(instance, **options):

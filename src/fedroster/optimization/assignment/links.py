@@ -82,11 +82,6 @@ def value_step(value: FloatArray) -> float:
 
 
 def _floats(name: str, values: ArrayLike) -> FloatArray:
-    """A contiguous vector of numbers.
-
-    Raises:
-        InvalidInputError: If it is not one-dimensional.
-    """
     array = np.ascontiguousarray(values, dtype=np.float64)
     if array.ndim != 1:
         raise InvalidInputError(f"{name} has shape {array.shape}, expected one dimension")

@@ -53,8 +53,6 @@ def _window(
     bound = price
     for p in range(count):
         bound += max(0.0, profit[p] - price * share[p])
-    room = 1.0
-    num_core = 0
     whole = False
     for attempt in range(16):
         room = 1.0
@@ -291,6 +289,7 @@ def refill_servers(
     pool_share = np.empty(largest)
     picks = np.empty(largest, np.bool_)
     old = np.empty(chosen.size, np.int64)
+    new = np.empty(chosen.size, np.int64)
     nodes = 0
     for _ in range(rounds):
         if total >= enough:
@@ -303,12 +302,12 @@ def refill_servers(
             for p in range(links.server_first[group[i]], links.server_first[group[i] + 1]):
                 j = links.server_links[p]
                 if chosen[links.owner[j]] == j:
+                    chosen[links.owner[j]] = -1
                     old[num_old] = j
                     num_old += 1
                     lost += links.value[j]
-        for i in range(num_old):
-            chosen[links.owner[old[i]]] = -1
         gained = 0.0
+        num_new = 0
         for i in range(size):
             m = group[i]
             rank[m] = -1
@@ -322,16 +321,15 @@ def refill_servers(
                 if picks[p]:
                     chosen[links.owner[pool[p]]] = pool[p]
                     gained += links.value[pool[p]]
+                    new[num_new] = pool[p]
+                    num_new += 1
         nodes += 1
         # An equal decision is taken, too: where only clients count, it leads on.
         if gained > lost + 1e-12 * total or gained == lost:
             total += gained - lost
             continue
-        for i in range(size):
-            for p in range(links.server_first[group[i]], links.server_first[group[i] + 1]):
-                j = links.server_links[p]
-                if chosen[links.owner[j]] == j:
-                    chosen[links.owner[j]] = -1
+        for i in range(num_new):
+            chosen[links.owner[new[i]]] = -1
         for i in range(num_old):
             chosen[links.owner[old[i]]] = old[i]
     return total, nodes
