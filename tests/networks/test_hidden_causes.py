@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -78,15 +80,12 @@ class TestCauses:
             factor, *_, compute = spared(network, HierarchicalNetwork(), first=first, num_rounds=1)
             assert (factor[compute < 0.4].mean() > factor[compute > 0.7].mean()) == slow
 
-    def test_compute_is_the_last_feature(self):
-        """With one feature, the download rate, it stands for the compute too; with two, the second does."""
-        for features in (1, 2):
-            factor, *_, last = spared(
-                HiddenCauses(cause="hump", num_features=features),
-                HierarchicalNetwork(num_features=features),
-                num_rounds=3,
-            )
-            np.testing.assert_allclose(factor, np.exp(-(((last - 0.5) / 0.15) ** 2)))
+    @pytest.mark.parametrize(("features", "compute"), [(1, 0), (2, 1), (4, 1)])
+    def test_compute_is_the_second_feature(self, features, compute):
+        """With one feature, the download rate stands for the compute too."""
+        networks = [kind(num_features=features) for kind in (partial(HiddenCauses, cause="hump"), HierarchicalNetwork)]
+        factor, _, _, _, *context = spared(*networks, num_rounds=3)
+        np.testing.assert_allclose(factor, np.exp(-(((context[compute] - 0.5) / 0.15) ** 2)))
 
     def test_links_fail_one_by_one(self):
         """Of the links of an odd server in a round, some are spared: the draws are not one for all."""

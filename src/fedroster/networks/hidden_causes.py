@@ -30,10 +30,11 @@ class HiddenCauses(HierarchicalNetwork):
     * ``pairs``: so it is with three of ten pairs.
     * ``hump``: only clients of middling compute succeed.
     * ``exclusive``: links succeed whose rate and compute are both low or both high; either alone tells nothing.
-    * ``turns``: a third of the clients fails, another third after every ``period`` rounds.
+    * ``turns``: a third of the clients fails, and another third from round ``period`` on, twice ``period``, and so on.
     * ``shift``: only slow clients succeed, and after twice ``period`` rounds only fast ones.
 
-    ``participation_probability`` knows the cause, and so does Oracle-p.
+    ``participation_probability`` knows the cause, and so does Oracle-p.  With one feature, the download rate, it stands
+    for the compute.
 
     Attributes:
         cause: What makes updates fail, one of :data:`CAUSES`.
@@ -58,7 +59,7 @@ class HiddenCauses(HierarchicalNetwork):
     def _spared(self, context: RoundContext, key: int) -> FloatArray:
         """Probability that the cause spares each link's update, shape (links,); ``key`` draws who is odd."""
         cause, period, round = self.cause, self.period, context.round
-        rate, compute = context.features[:, 0], context.features[:, -1]
+        rate, compute = context.features[:, 0], context.features[:, min(1, self.num_features - 1)]
         if cause in ("hump", "shift"):
             centre = 0.5 if cause == "hump" else 0.3 if round <= 2 * period else 0.8
             bell: FloatArray = np.exp(-(((compute - centre) / _WIDTH) ** 2))

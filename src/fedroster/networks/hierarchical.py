@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import check_number
-from fedroster.core.parameters import Count, NotNegative, Parameters, Positive, Share
+from fedroster.core.parameters import Count, NotNegative, Parameters, Positive, Range, Share
 from fedroster.core.problem import Outcome, ProblemSpec, RoundContext, Selection
 from fedroster.core.streams import Streams
 from fedroster.core.units import MEGA
@@ -25,6 +25,8 @@ from fedroster.networks.channel import (
 
 FEATURES = ("download rate", "compute", "bandwidth", "distance")
 """What the first features of a context mean; each further one is uniform noise that has no effect (Choice B6)."""
+
+_Level: TypeAlias = Annotated[float, Range(least=-300.0, most=300.0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +146,10 @@ class HierarchicalNetwork(Parameters):
         compute_max_hz: Upper end of y.
         price_min: Lower end of the price per MHz, >= 0.
         price_max: Upper end of the price per MHz.
-        power_dbm: Transmit power both ways, dBm.
-        noise_dbm_hz: Noise density, dBm/Hz.
-        shadowing_db: Standard deviation of the shadowing, drawn once for each pair, dB, >= 0.
-        reach_km: R, radius of a server, km, > 0.
+        power_dbm: Transmit power both ways, dBm, in [-300, 300], so that powers and rates stay finite.
+        noise_dbm_hz: Noise density, dBm/Hz, in [-300, 300].
+        shadowing_db: Standard deviation of the shadowing, drawn once for each pair, dB, in [0, 100].
+        reach_km: R, radius of a server, km, > 0, at most 10^6.
         geometry: "printed" or "geometric".
         mean_reach: Servers in reach of a point on average, geometric variant, > 0.
         speed_m_s: Root mean square speed of a client, geometric variant, m/s, >= 0.
@@ -176,10 +178,10 @@ class HierarchicalNetwork(Parameters):
     compute_max_hz: float = 4.0 * MEGA
     price_min: NotNegative = 0.5
     price_max: float = 2.0
-    power_dbm: float = 23.0
-    noise_dbm_hz: float = -174.0
-    shadowing_db: NotNegative = 8.0
-    reach_km: Positive = 2.0
+    power_dbm: _Level = 23.0
+    noise_dbm_hz: _Level = -174.0
+    shadowing_db: Annotated[float, Range(least=0.0, most=100.0)] = 8.0
+    reach_km: Annotated[float, Range(above=0.0, most=1e6)] = 2.0
     geometry: Literal["printed", "geometric"] = "printed"
     mean_reach: Positive = 2.0
     speed_m_s: NotNegative = 10.0
