@@ -486,4 +486,4 @@ def restore_checkpoint(
     at_work = None
     if any(name.startswith("at-work.") for name in arrays):
         at_work = unpack(AtWork.empty(environment.spec), arrays, "at-work.", spec=environment.spec, round=round)
-    return Checkpoint(round, learned, unpack(network, arrays, "environment."), at_work)
+    return Checkpoint(round, learned, unpack(network, arrays, "environment.", spec=environment.spec), at_work)

@@ -14,6 +14,7 @@ from fedroster.core.checks import check_number
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.parameters import Count, NotNegative, Parameters, Positive, Range, Share, ShareBelowOne
 from fedroster.core.problem import Outcome, ProblemSpec, RoundContext, Selection
+from fedroster.core.state import kept, per_client
 from fedroster.core.units import MEGA
 
 FEATURES = ("1/mu", "s", "M/B")
@@ -45,9 +46,9 @@ class FlatState:
         phase: Where each client stands in its cycles of drift and churn, shape (clients,), in [0, 1).
     """
 
-    coefficients: FloatArray
-    cold: BoolArray
-    phase: FloatArray
+    coefficients: FloatArray = kept(0.0)
+    cold: BoolArray = per_client()
+    phase: FloatArray = per_client(least=0.0, most=1.0)
 
 
 def scatter(

@@ -13,6 +13,7 @@ from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import check_number
 from fedroster.core.parameters import Count, NotNegative, Parameters, Positive, Range, Share
 from fedroster.core.problem import Outcome, ProblemSpec, RoundContext, Selection
+from fedroster.core.state import kept, per_client
 from fedroster.core.streams import Streams
 from fedroster.core.units import MEGA
 from fedroster.networks.channel import (
@@ -40,10 +41,10 @@ class HierarchicalState:
         velocity_m_s: How they move, shape (2, clients), m/s; shape (2, 0) without geometry.
     """
 
-    price: FloatArray
-    key: int
-    position_km: FloatArray
-    velocity_m_s: FloatArray
+    price: FloatArray = per_client(least=0.0)
+    key: int = kept(fixed=True)
+    position_km: FloatArray = kept(-math.inf)
+    velocity_m_s: FloatArray = kept(-math.inf)
 
 
 def links_in_reach(

@@ -17,6 +17,7 @@ from fedroster.core.arrays import BoolArray, FloatArray
 from fedroster.core.checks import check_number
 from fedroster.core.parameters import Positive, Range, Share
 from fedroster.core.problem import Outcome, RoundContext, Selection
+from fedroster.core.state import per_client
 from fedroster.networks.flat import FlatNetwork, FlatState
 
 
@@ -29,8 +30,8 @@ class VolatileState(FlatState):
         there: Whether it was there in the round before, shape (clients,).
     """
 
-    presence: FloatArray
-    there: BoolArray
+    presence: FloatArray = per_client(least=0.0, most=1.0)
+    there: BoolArray = per_client()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from fedroster.core import parallel
-from fedroster.core.errors import InvalidInputError
+from fedroster.core.errors import InvalidInputError, StateFileError
 from fedroster.core.problem import Selection, Status
-from fedroster.core.state import pack
+from fedroster.core.state import load_arrays, pack, save_arrays
 from fedroster.core.streams import Streams
 from fedroster.lab.worlds.network import TraceNetwork, exchange_times, round_key
 from fedroster.policies import PowerOfChoice, Uniform
-from fedroster.simulation import round_time, simulate
+from fedroster.simulation import load_checkpoint, round_time, save_checkpoint, simulate
 from fedroster.testing import EnvironmentContract
 
 
@@ -299,3 +299,31 @@ def test_the_state_is_small():
     assert sum(a.nbytes for a in per_client) == 33 * 50_000
     others = [a for a in pack(state).values() if a.shape[:1] != (50_000,)]
     assert sum(a.nbytes for a in others) < 8e6
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("time_s", np.array(math.nan)),
+        ("key", np.array(-5)),
+        ("cold", np.ones(49, np.bool_)),
+        ("fleet.device", np.full(50, 50)),
+        ("fleet.device", np.full(50, -1)),
+        ("fleet.by_session", np.array(True)),
+        ("fleet.compute_s", np.ones(49)),
+        ("table.sessions.offsets", np.arange(51) * 10**9),
+        ("table.sessions.offsets", np.zeros(51, np.int64)),
+        ("table.until_s", np.ones(3)),
+    ],
+)
+def test_a_checkpoint_of_what_cannot_be_is_refused(tmp_path, name, value):
+    """A device that there is not ended the process: kernels check no index."""
+    network, file = TraceNetwork(num_clients=50, cohort_size=3), tmp_path / "run.npz"
+    played = list(simulate(Uniform(), network, rounds=2, seed=0))[-1]
+    who = {"policy": Uniform(), "environment": network, "seed": 0}
+    save_checkpoint(file, played, **who)
+    assert load_checkpoint(file, **who).round == 2
+    arrays, header = load_arrays(file, kind="simulation")
+    save_arrays(file, arrays | {f"environment.{name}": value}, header, kind="simulation")
+    with pytest.raises(StateFileError):
+        load_checkpoint(file, **who)

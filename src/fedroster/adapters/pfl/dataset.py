@@ -346,7 +346,7 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
             raise StateFileError(f"clock_s in {dir_path!r} is {clock_s!r}; expected seconds")
         moment, iterations = whole(header, "moment", 0), whole(header, "iterations", 0)
         last_used = take(arrays, "last_used", np.int64, self._last_used.shape, least=-1, most=iterations)
-        self._state = unpack(self._state, arrays, "network.")
+        self._state = unpack(self._state, arrays, "network.", spec=self._network.spec)
         self.selector, self.clock_s, self._moment = selector, clock_s, moment
         self.iterations, self._last_used = iterations, last_used
         self._untold, self._losses = None, {}

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedroster.lab.worlds.table import Sessions
 from fedroster.parts import for_ranges, njit
-from fedroster.types import FloatArray, IntArray
+from fedroster.types import FloatArray, IntArray, kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Timetable:
     """
 
     sessions: Sessions
-    until_s: FloatArray
+    until_s: FloatArray = kept(0.0, infinite=True)
 
 
 @njit(cache=True, nogil=True)

@@ -15,7 +15,17 @@ from fedroster.lab.worlds.availability import Timetable, look_up, timetable
 from fedroster.lab.worlds.population import NUM_PATTERNS, Fleet, calibrated_sessions, calibrated_speeds, draw_fleet
 from fedroster.lab.worlds.table import read_table
 from fedroster.parts import MEGA, Count, NotNegative, Parameters, Positive, Share, for_ranges, njit
-from fedroster.types import BoolArray, FloatArray, IntArray, Outcome, ProblemSpec, RoundContext, Selection
+from fedroster.types import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Outcome,
+    ProblemSpec,
+    RoundContext,
+    Selection,
+    kept,
+    per_client,
+)
 
 FEATURES = ("work", "s", "M/B")
 """Context of a client: seconds of computing, cold start, seconds of transfer at the speeds that it reports."""
@@ -29,20 +39,29 @@ class TraceState:
     """What the network remembers between rounds.
 
     Attributes:
+        fleet: The devices of the clients.
+        table: When devices are available.
         time_s: The clock: when the next round starts, seconds.
         end_s: Up to which time the traces say something, seconds; infinite where they repeat.
         key: Seed of what varies from round to round.
         cold: Whether the client did not take part in the previous round, shape (clients,).
-        fleet: The devices of the clients.
-        table: When devices are available.
     """
 
-    time_s: float
-    end_s: float
-    key: int
-    cold: BoolArray
     fleet: Fleet
     table: Timetable
+    time_s: float = kept(0.0)
+    end_s: float = kept(fixed=True)
+    key: int = kept(fixed=True)
+    cold: BoolArray = per_client()
+
+    def flaw(self, spec: ProblemSpec) -> str:
+        """Why it is impossible, so that kernels would look beyond its tables; empty if it is possible."""
+        offsets, num_sessions = self.table.sessions.offsets, self.table.sessions.start_s.shape[0]
+        if offsets[0] != 0 or offsets[-1] != num_sessions or (np.diff(offsets) < 1).any():
+            return "a device has no sessions"
+        if (self.fleet.device >= offsets.shape[0] - 1).any():
+            return "a client has a device that there is not"
+        return ""
 
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

@@ -7,6 +7,7 @@ their own (:func:`draw_shifts`).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.random import Generator
 
 from fedroster.errors import DataFileError
 from fedroster.lab.worlds.table import Sessions, Speeds
-from fedroster.types import FloatArray, IntArray
+from fedroster.types import FloatArray, IntArray, kept
 
 DAY_S = 86_400.0
 LEVELS = (0.05, 0.25, 0.50, 0.75, 0.95)
@@ -71,11 +72,11 @@ class Fleet:
         by_session: Whether the speeds belong to sessions rather than to clients.
     """
 
-    device: IntArray
-    shift_s: FloatArray
-    compute_s: FloatArray
-    bandwidth_bps: FloatArray
-    by_session: bool
+    device: IntArray = kept(0)
+    shift_s: FloatArray = kept(-math.inf)
+    compute_s: FloatArray = kept(0.0)
+    bandwidth_bps: FloatArray = kept(0.0)
+    by_session: bool = kept(fixed=True)
 
 
 def log_uniform_mixture(levels: FloatArray, quantiles: tuple[float, ...], ends: tuple[float, float]) -> FloatArray:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedroster.errors import DataFileError, MissingDataError, MissingDependencyError
-from fedroster.types import FloatArray, IntArray
+from fedroster.types import FloatArray, IntArray, kept
 
 if TYPE_CHECKING:
     import polars
@@ -46,10 +46,10 @@ class Sessions:
         period_s: Length of the trace, seconds, > 0.
     """
 
-    offsets: IntArray
-    start_s: FloatArray
-    end_s: FloatArray
-    period_s: float
+    offsets: IntArray = kept(0)
+    start_s: FloatArray = kept(0.0)
+    end_s: FloatArray = kept(0.0)
+    period_s: float = kept(fixed=True)
 
     @property
     def num_devices(self) -> int:
