@@ -81,6 +81,11 @@ def test_a_time_that_rounds_to_the_end_is_the_begin():
     """A hair before 0 is 100 - 1e-20 s in the period before, which is 100, and no time of the trace."""
     remaining, _ = at(tables([(0, 5)], period_s=100.0), 0.0, shift_s=-1e-20)
     assert remaining.tolist() == [5.0]
+    # 27 periods, rounded, are more than this time, and the time by the period, rounded, is 27.
+    period_s, time_s = 293.0885234252987, 7913.390132483065
+    assert time_s / period_s == 27.0
+    assert time_s < 27.0 * period_s
+    assert at(tables([(0.0, period_s)], period_s=period_s), time_s)[0].tolist() == [np.inf]
 
 
 def test_sessions_without_a_gap_are_one_across_the_end_too():

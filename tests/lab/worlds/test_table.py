@@ -103,6 +103,8 @@ def row(line, text):
         (row(3, "a,10,1,0,2.5"), "line 3, client 'a': .* compute"),
         (row(3, "a,10,1,inf,2.5"), "line 3, client 'a': .* compute"),
         (row(3, "a,10,1,30,-1"), "line 3, client 'a': .* bandwidth"),
+        (row(3, "a,10,1,30,1e305"), "line 3, client 'a': .* bandwidth"),
+        (row(3, "a,10,1,1e-323,1"), "line 3, client 'a': .* compute"),
         (row(5, "a,10,0,30,2.5"), "line 5, client 'a': .* later"),
         (row(4, "b,90,0,,"), "line 6, client 'b': .* later"),
         (row(3, "a,10,0,30,2.5"), "line 3, client 'a': .* available for some time"),
@@ -131,6 +133,25 @@ def test_other_mistakes(table, tmp_path):
     )
     with pytest.raises(DataFileError, match="parquet"):
         read_table(tmp_path / "t.parquet")
+
+
+@pytest.mark.parametrize("kind", [pl.Duration("ms"), pl.Datetime("us"), pl.Time, pl.Boolean])
+def test_times_of_parquet_are_numbers(table, tmp_path, kind):
+    """A duration was taken for as many seconds as it has of its own units."""
+    pl.read_csv(table()).with_columns(pl.col("time").cast(pl.Int64).cast(kind)).write_parquet(tmp_path / "t.parquet")
+    with pytest.raises(DataFileError, match="time is .*; expected numbers"):
+        read_table(tmp_path / "t.parquet")
+
+
+def test_a_fault_of_the_reader_is_the_files(table, monkeypatch):
+    """Of a few hundred Parquet files with a few wrong bytes one makes polars panic, which is no Exception."""
+
+    def panic(*_, **__):
+        raise pl.exceptions.PanicException("assertion failed")
+
+    monkeypatch.setattr(pl, "read_csv", panic)
+    with pytest.raises(DataFileError, match="assertion failed"):
+        read_table(table())
 
 
 def test_without_polars(table, monkeypatch):

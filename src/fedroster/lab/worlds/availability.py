@@ -55,7 +55,7 @@ def _look_up(offsets, start, end, until, period, device, shift, time, remaining,
         k = device[n]
         now = time + shift[n]
         now -= math.floor(now / period) * period
-        if now >= period:  # rounding
+        if not 0.0 <= now < period:  # rounding, up or down
             now = 0.0
         first, last = offsets[k], offsets[k + 1]
         low, high = first, last

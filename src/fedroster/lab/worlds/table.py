@@ -95,9 +95,12 @@ def _load(path: Path) -> polars.DataFrame:
         is_csv = path.suffix == ".csv"
         with path.open("rb") as file:  # polars would take a name with * or ~ for other files
             table = pl.read_csv(file, infer_schema=False) if is_csv else pl.read_parquet(file)
+        table = table.select(COLUMNS)
+        for name in ("time", "compute", "bandwidth"):
+            if (kind := table.schema[name]).is_temporal() or kind == pl.Boolean:  # a cast would make numbers of them
+                raise DataFileError(f"{path}: {name} is {kind!r}; expected numbers")
         return (
-            table.select(COLUMNS)
-            .with_columns(pl.col(pl.String).str.strip_chars())
+            table.with_columns(pl.col(pl.String).str.strip_chars())
             .with_columns(
                 pl.col("client").cast(pl.String),
                 pl.col("time", "compute", "bandwidth").cast(pl.Float64, strict=False),
@@ -106,7 +109,7 @@ def _load(path: Path) -> polars.DataFrame:
             .with_row_index("line", offset=2 if is_csv else 1)
             .sort(pl.col("line").min().over("client"), "line")
         )
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise DataFileError(f"{path} is no table with the columns {', '.join(COLUMNS)}: {error}") from error
 
 
@@ -136,8 +139,9 @@ def read_table(path: Path) -> tuple[Sessions, Speeds]:
         "a time later than the client's one before": time <= time.shift(1).over("client"),
         "0, 1, false or true for available": available.is_null(),
     }
-    for name in ("compute", "bandwidth"):
-        is_speed = pl.col(name).is_finite() & (pl.col(name) > 0.0)
+    for name, unit in (("compute", 1e-3), ("bandwidth", 1e6)):
+        speed = unit * pl.col(name)
+        is_speed = speed.is_finite() & (speed > 0.0)
         rules[f"a finite {name} > 0 where the client is available"] = available & ~is_speed.fill_null(value=False)
     rules["a client that is available for some time"] = ~pl.col("there").any().over("client")
     for expected, wrong in rules.items():
