@@ -139,7 +139,7 @@ def test_other_mistakes(table, tmp_path):
 def test_times_of_parquet_are_numbers(table, tmp_path, kind):
     """A duration was taken for as many seconds as it has of its own units."""
     pl.read_csv(table()).with_columns(pl.col("time").cast(pl.Int64).cast(kind)).write_parquet(tmp_path / "t.parquet")
-    with pytest.raises(DataFileError, match="time is .*; expected numbers"):
+    with pytest.raises(DataFileError, match=r"time is .*; expected numbers"):
         read_table(tmp_path / "t.parquet")
 
 

@@ -50,13 +50,18 @@ def batch_order(clients: IntArray, *, num_samples: int, epochs: int, round: int,
 
 
 def _check_images(name: str, images: NDArray[Any], labels: IntArray) -> None:
-    if images.ndim != 4 or images.shape[0] == 0 or labels.shape != images.shape[:1]:
+    if images.ndim != 4 or images.size == 0 or labels.shape != images.shape[:1]:
         raise InvalidInputError(
             f"{name}_x has shape {images.shape} and {name}_y {labels.shape}; "
             "expected (samples, channels, height, width) and (samples,), samples >= 1"
         )
-    if not np.isfinite(images).all():
-        raise InvalidInputError(f"{name}_x has values that are not finite; expected finite numbers")
+    if images.dtype.kind not in "biuf" or labels.dtype.kind not in "iu":
+        raise InvalidInputError(
+            f"{name}_x has type {images.dtype} and {name}_y {labels.dtype}; expected real numbers and integers"
+        )
+    most = np.finfo(np.float32).max
+    if not -most <= images.min() <= images.max() <= most:
+        raise InvalidInputError(f"{name}_x has values that are not finite as float32; expected finite numbers")
 
 
 def _learner(factory: ModelFactory, device: Device, method: Method, work: Work) -> SoftmaxLearner | ModuleLearner:
@@ -145,8 +150,11 @@ class CohortTrainer:
             raise InvalidInputError(
                 f"test images have shape {test_x.shape[1:]}; expected {train_x.shape[1:]}, as training images have"
             )
-        if partition.ndim != 2 or partition.size == 0:
-            raise InvalidInputError(f"partition has shape {partition.shape}; expected (clients, samples), both >= 1")
+        if partition.ndim != 2 or partition.size == 0 or partition.dtype.kind not in "iu":
+            raise InvalidInputError(
+                f"partition has type {partition.dtype} and shape {partition.shape}; "
+                "expected integers of shape (clients, samples), both >= 1"
+            )
         if partition.min() < 0 or partition.max() >= train_y.shape[0]:
             raise InvalidInputError(
                 f"partition names samples {partition.min()} to {partition.max()}; expected 0 to {train_y.shape[0] - 1}"
