@@ -8,6 +8,7 @@ from fedroster.lab.data.load import load_digits
 from fedroster.lab.data.partition import class_counts, couple_with_speed, dirichlet_partition
 from fedroster.lab.task import Task, partition_of, usual_times
 from fedroster.networks import FlatNetwork
+from fedroster.networks.hierarchical import GeometricMnist
 
 
 @pytest.mark.parametrize(("text", "same"), [("dirichlet:1", "dirichlet:1.0"), ("labels:2", "labels:02")])
@@ -86,6 +87,9 @@ def test_a_task_can_be_made_smaller():
         (Task(epochs=-1), ConfigurationError, "epochs is -1"),
         (Task(learning_rate=0.0), ConfigurationError, "learning_rate is 0"),
         (Task(proximal=-1.0), ConfigurationError, "proximal is -1"),
+        (Task(free_places="false"), ConfigurationError, "free_places is 'false'; expected True or False"),
+        (Task(["digits"]), ConfigurationError, "name is .'digits'.; expected a text"),
+        (Task(partition=2), ConfigurationError, "partition is 2; expected a text"),
     ],
 )
 def test_a_task_is_checked_before_data_are_loaded(task, error, message):
@@ -144,3 +148,10 @@ def test_a_task_needs_the_times():
     assert (slow >= 8).mean() > 0.85
     with pytest.raises(ConfigurationError, match="would hold 900 samples"):
         couple_with_speed(np.zeros((4, 1000), int), LABELS, np.ones(4), coupling=0.9, num_classes=10, rng=None)
+
+
+def test_a_client_that_is_never_met_is_no_fast_one():
+    times_s = usual_times(GeometricMnist(), seed=0)
+    met = np.isfinite(times_s)
+    assert 0 < np.count_nonzero(~met) < 5
+    assert (times_s > 0.0).all()

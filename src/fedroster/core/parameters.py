@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, ParamSpec, Self, TypeAlias, TypeVar
 
-from fedroster.core.checks import check_choice, check_flag, check_integer, check_number
-from fedroster.core.errors import meant
+from fedroster.core.checks import check_choice, check_flag, check_integer, check_number, shown
+from fedroster.core.errors import ConfigurationError, meant
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -72,19 +72,24 @@ class Named:
 
 
 class Parameters(Named):
-    """A frozen dataclass that checks its fields against their types: numbers, flags, words of a ``Literal``, tuples."""
+    """A frozen dataclass that checks its fields (:func:`check_fields`) when it is made."""
 
     __slots__ = ()
 
     def __post_init__(self) -> None:
-        """Check every field.
+        """Check every field."""
+        check_fields(self)
 
-        Raises:
-            ConfigurationError: If a parameter is out of its range or of another type.
-        """
-        kind: Any = type(self)  # hashable, which mypy does not see
-        for name, hint in _hints(kind).items():
-            _check(name, getattr(self, name), hint)
+
+def check_fields(made: object) -> None:
+    """Check the fields of a dataclass against their types: numbers, flags, texts, words of a ``Literal``, tuples.
+
+    Raises:
+        ConfigurationError: If one is out of its range or of another type.
+    """
+    kind: Any = type(made)  # hashable, which mypy does not see
+    for name, hint in _hints(kind).items():
+        _check(name, getattr(made, name), hint)
 
 
 @functools.cache
@@ -104,8 +109,13 @@ def _check(name: str, value: Any, hint: Any) -> None:
     if typing.get_origin(hint) is Literal:
         check_choice(name, value, parts)
     elif typing.get_origin(hint) is tuple:
+        if not isinstance(value, tuple | list):
+            raise ConfigurationError(f"{name} is {shown(value)}; expected a tuple")
         for entry in value:
             _check(f"an entry of {name}", entry, parts[0])
+    elif hint is str:
+        if not isinstance(value, str):
+            raise ConfigurationError(f"{name} is {shown(value)}; expected a text")
     elif hint is bool:
         check_flag(name, value)
     elif hint is int:

@@ -20,7 +20,7 @@ from fedroster.lab.data.partition import (
     iid_partition,
     label_partition,
 )
-from fedroster.parts import check_integer, check_number
+from fedroster.parts import Count, NotNegative, Positive, Share, check_fields, check_integer, check_number
 from fedroster.types import AnyEnvironment, FloatArray, IntArray, Streams
 
 if TYPE_CHECKING:
@@ -71,24 +71,18 @@ class Task:
 
     name: str = "digits"
     partition: str = "dirichlet:0.5"
-    samples_per_client: int | None = None
-    epochs: int | None = None
-    learning_rate: float | None = None
-    proximal: float = 0.0
-    coupling: float = 0.0
+    samples_per_client: Count | None = None
+    epochs: Count | None = None
+    learning_rate: Positive | None = None
+    proximal: NotNegative = 0.0
+    coupling: Share = 0.0
     memory: bool = False
     free_places: bool = False
 
     def check(self) -> None:
         """Raise what :meth:`trainer` would for its parameters, without loading data."""
+        check_fields(self)
         partition_of(self.partition)
-        for name in ("samples_per_client", "epochs"):
-            if (value := getattr(self, name)) is not None:
-                check_integer(name, value, least=1)
-        if self.learning_rate is not None:
-            check_number("learning_rate", self.learning_rate, above=0.0)
-        check_number("proximal", self.proximal, least=0.0)
-        check_number("coupling", self.coupling, least=0.0, most=1.0)
         self.local()
 
     def local(self) -> LocalTraining:
@@ -167,7 +161,10 @@ class Task:
 
 
 def usual_times(environment: AnyEnvironment, *, seed: int, rounds: int = 100) -> FloatArray:
-    """Mean exchange time of each client over rounds in which no client is chosen, shape (clients,), seconds."""
+    """Mean exchange time of each client in a network as it begins, shape (clients,), seconds; infinite for one off it.
+
+    Each of the rounds is drawn as if it were the first one.
+    """
     streams = Streams(seed)
     state = environment.init(rng=streams.at("environment-init"))
     total, count = np.zeros((2, environment.spec.num_clients))
@@ -176,7 +173,7 @@ def usual_times(environment: AnyEnvironment, *, seed: int, rounds: int = 100) ->
         clients = context.clients_of(np.arange(context.num_links))
         np.add.at(total, clients, outcome.exchange_time_s)
         np.add.at(count, clients, 1.0)
-    return total / np.maximum(count, 1.0)
+    return np.divide(total, count, out=np.full_like(total, np.inf), where=count > 0.0)
 
 
 _dataset = lru_cache(maxsize=1)(load_dataset)  # loaded once for all runs of a process

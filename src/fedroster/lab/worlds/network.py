@@ -210,8 +210,6 @@ class TraceNetwork(Parameters):
     def __post_init__(self) -> None:
         """Check the ranges."""
         Parameters.__post_init__(self)
-        if not isinstance(self.traces, str):
-            raise ConfigurationError(f"traces is {self.traces!r}; expected str")
         if not self.resample and not self.traces:
             raise ConfigurationError("resample is False without traces; expected traces whose devices are the clients")
 
