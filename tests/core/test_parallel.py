@@ -1,5 +1,6 @@
 """Ranges over a thread pool."""
 
+import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -59,3 +60,30 @@ def test_after_a_fault_nobody_writes_any_more(monkeypatch, faulty):
     with pytest.raises(KeyboardInterrupt):
         for_ranges(kernel, ROWS)
     assert ended == [2]
+
+
+def test_ctrl_c_while_others_are_waited_for(monkeypatch):
+    wait, ended = parallel.wait, []
+
+    def interrupted(calls):
+        monkeypatch.setattr(parallel, "wait", wait)
+        raise KeyboardInterrupt
+
+    def kernel(start, stop):
+        if start:
+            time.sleep(0.2)
+            ended.append(stop)
+
+    monkeypatch.setattr(parallel, "num_threads", lambda: 2)
+    monkeypatch.setattr(parallel, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        for_ranges(kernel, ROWS)
+    assert ended == [ROWS]
+
+
+@pytest.mark.parametrize(("configured", "threads"), [("3", 3), ("0", None), ("-1", None), ("\u00b2", None)])
+def test_the_number_of_threads_is_that_of_the_environment(monkeypatch, configured, threads):
+    """A two in superscript is a digit and no number."""
+    monkeypatch.setenv("FEDROSTER_NUM_THREADS", configured)
+    usual = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    assert parallel.num_threads.__wrapped__() == (threads or usual)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
 from typing import Any
 
@@ -20,7 +20,7 @@ MIN_ROWS_PER_THREAD = 65_536
 def num_threads() -> int:
     """Threads to use: ``FEDROSTER_NUM_THREADS`` if set, else the cores that this process may use."""
     configured = os.environ.get("FEDROSTER_NUM_THREADS", "")
-    if configured.isdigit() and int(configured) > 0:
+    if configured.isdecimal() and int(configured) > 0:
         return int(configured)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
@@ -47,6 +47,15 @@ def for_ranges(kernel: Callable[..., Any], num_rows: int, *args: Any) -> None:
     try:
         kernel(*args, edges[0], edges[1])
     finally:
-        wait(others)
+        _end(others)
     for other in others:
         other.result()
+
+
+def _end(calls: list[Future[Any]]) -> None:
+    """Wait until all calls have ended; Ctrl-C comes through afterwards."""
+    try:
+        wait(calls)
+    finally:
+        if not all(call.done() for call in calls):
+            _end(calls)

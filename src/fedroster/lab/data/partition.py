@@ -174,14 +174,13 @@ def couple_with_speed(
     check_number("coupling", coupling, least=0.0, most=1.0)
     clients, samples = partition.shape
     rank = np.argsort(np.argsort(times_s, kind="stable"), kind="stable")
-    group, of_group = rank * GROUPS // clients, labels * GROUPS // num_classes
-    count = round(coupling * samples)
-    least = int(np.bincount(of_group, minlength=GROUPS).min())
+    rows_of = [np.flatnonzero(labels * GROUPS // num_classes == number) for number in range(GROUPS)]
+    count, least = round(coupling * samples), min(rows.shape[0] for rows in rows_of)
     if count > least:
         raise ConfigurationError(f"a client would hold {count} samples of its group's labels, which have {least}")
     coupled = rng.permuted(partition, axis=1)  # what stays is drawn: rows may be in the order of their classes
-    for client in range(clients):
-        coupled[client, :count] = rng.choice(np.flatnonzero(of_group == group[client]), size=count, replace=False)
+    for client, group in enumerate(rank * GROUPS // clients):
+        coupled[client, :count] = rng.choice(rows_of[group], size=count, replace=False)
     return coupled
 
 
