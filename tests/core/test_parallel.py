@@ -1,6 +1,5 @@
 """Ranges over a thread pool."""
 
-import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -79,11 +78,3 @@ def test_ctrl_c_while_others_are_waited_for(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         for_ranges(kernel, ROWS)
     assert ended == [ROWS]
-
-
-@pytest.mark.parametrize(("configured", "threads"), [("3", 3), ("0", None), ("-1", None), ("\u00b2", None)])
-def test_the_number_of_threads_is_that_of_the_environment(monkeypatch, configured, threads):
-    """A two in superscript is a digit and no number."""
-    monkeypatch.setenv("FEDROSTER_NUM_THREADS", configured)
-    usual = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    assert parallel.num_threads.__wrapped__() == (threads or usual)

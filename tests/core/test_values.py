@@ -159,6 +159,10 @@ def test_budgets_are_kept():
     check_selection(Selection(1, np.array([0, 2])), context, fills_cohort=False)
     with pytest.raises(SelectionError, match=r"server 0 spends 2\.5; expected at most its budget 2"):
         check_selection(Selection(1, np.array([0, 1])), context, fills_cohort=False)
+    with pytest.raises(SelectionError, match="server 0 spends nan; expected at most its budget 2"):
+        check_selection(
+            Selection(1, np.array([0])), replace(context, cost=np.array([math.nan, 1.0, 1.0])), fills_cohort=False
+        )
 
 
 def test_reveal_shows_the_chosen_only():
@@ -213,7 +217,7 @@ def test_ranges_cover_every_row_once(monkeypatch, num_rows, threads):
 
 
 def test_num_threads_is_configurable(monkeypatch):
-    for value, expected in (("3", 3), ("0", None), ("many", None), ("", None)):
+    for value, expected in (("3", 3), ("0", None), ("many", None), ("", None), ("\u00b2", None)):
         monkeypatch.setenv("FEDROSTER_NUM_THREADS", value)
         found = parallel.num_threads.__wrapped__()
         assert found == expected if expected else found >= 1

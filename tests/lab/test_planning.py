@@ -180,6 +180,15 @@ def test_a_plan_in_a_scenario_holds_there() -> None:
         ScenarioWorld("cocs/mnist", {}, rounds=60)
 
 
+def test_a_scenario_that_is_no_dataclass_has_no_cohort_to_change(monkeypatch) -> None:
+    class Own:
+        spec = FlatNetwork().spec
+
+    monkeypatch.setattr(planning, "make_scenario", lambda *_: Own())
+    with pytest.raises(ConfigurationError, match="own has edge servers, or no cohort_size to be set"):
+        ScenarioWorld("own", {}, rounds=60)
+
+
 def test_a_log_knows_what_its_own_rounds_would_have_been() -> None:
     """Of logs by a random policy: what other settings would have made of the same rounds is known here."""
     wish, only, rounds = Wish(0.1, 14.0), ["random", "rbcs-f:V=1,beta=0.1"], 60

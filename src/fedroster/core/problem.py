@@ -331,7 +331,7 @@ def check_selection(selection: Selection, context: RoundContext, *, fills_cohort
         raise SelectionError(f"links have type {links.dtype} and shape {links.shape}; expected integers of shape (k,)")
     if links.shape[0]:
         if links[0] < 0 or links[-1] >= context.num_links or not (links[1:] > links[:-1]).all():
-            raise SelectionError(f"links are {links.tolist()}; expected ascending rows of 0..{context.num_links - 1}")
+            raise SelectionError(f"links are {shown(links)}; expected ascending rows of 0..{context.num_links - 1}")
         if not context.available[links].all():
             row = int(links[~context.available[links]][0])
             raise SelectionError(f"row {row} was chosen and is not available in round {context.round}")
@@ -340,7 +340,7 @@ def check_selection(selection: Selection, context: RoundContext, *, fills_cohort
         if context.cost is not None and context.budget is not None:
             server = np.zeros(links.shape[0], np.int64) if context.server is None else context.server[links]
             spent = np.bincount(server, weights=context.cost[links], minlength=context.budget.shape[0])
-            over = spent > context.budget * (1.0 + 1e-9)
+            over = ~(spent <= context.budget * (1.0 + 1e-9))  # a price that is NaN, too
             if over.any():
                 worst = int(np.flatnonzero(over)[0])
                 raise SelectionError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -156,8 +156,10 @@ class ScenarioWorld:
         self._environment: AnyEnvironment = make_scenario(name, settings)
         self._rounds, self._rules = rounds, rules or {}
         spec = self._environment.spec
-        if spec.num_servers != 1 or not any(f.name == "cohort_size" for f in fields(self._environment)):  # type: ignore[arg-type]
-            raise ConfigurationError(f"{name} has edge servers; expected a scenario with one server, or a log")
+        if spec.num_servers != 1 or "cohort_size" not in getattr(self._environment, "__dataclass_fields__", ()):
+            raise ConfigurationError(
+                f"{name} has edge servers, or no cohort_size to be set; expected a scenario with one server, or a log"
+            )
         self.num_clients, self.cohort_size = spec.num_clients, spec.cohort_size
 
     def play(self, policy: str, spare: int, seed: int, ending: RoundEnd) -> list[PlayedRound]:
