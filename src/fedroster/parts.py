@@ -10,7 +10,7 @@ from fedroster.core.ids import ClientId
 from fedroster.core.locks import FolderLock, refuse_links
 from fedroster.core.outside import cell, marked, pasteable, plain
 from fedroster.core.parallel import for_ranges, num_threads
-from fedroster.core.parameters import Count, NotNegative, Parameters, Positive, Share, check_fields, suggests
+from fedroster.core.parameters import Count, NotNegative, Parameters, Positive, Share, suggests
 from fedroster.core.problem import check_selection
 from fedroster.core.protocols import asks, missing_signals, polls, signs, wants_losses
 from fedroster.core.sources import code, code_of
@@ -40,7 +40,6 @@ __all__ = [
     "asks",
     "cell",
     "check_choice",
-    "check_fields",
     "check_integer",
     "check_number",
     "check_selection",

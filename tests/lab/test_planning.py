@@ -185,7 +185,7 @@ def test_a_scenario_that_is_no_dataclass_has_no_cohort_to_change(monkeypatch) ->
         spec = FlatNetwork().spec
 
     monkeypatch.setattr(planning, "make_scenario", lambda *_: Own())
-    with pytest.raises(ConfigurationError, match="own has edge servers, or no cohort_size to be set"):
+    with pytest.raises(ConfigurationError, match="own has edge servers or no cohort_size"):
         ScenarioWorld("own", {}, rounds=60)
 
 

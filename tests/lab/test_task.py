@@ -82,19 +82,20 @@ def test_a_task_can_be_made_smaller():
 @pytest.mark.parametrize(
     ("task", "error", "message"),
     [
-        (Task("mnist"), UnknownNameError, "unknown task 'mnist'"),
-        (Task(samples_per_client=0), ConfigurationError, "samples_per_client is 0"),
-        (Task(epochs=-1), ConfigurationError, "epochs is -1"),
-        (Task(learning_rate=0.0), ConfigurationError, "learning_rate is 0"),
-        (Task(proximal=-1.0), ConfigurationError, "proximal is -1"),
-        (Task(free_places="false"), ConfigurationError, "free_places is 'false'; expected True or False"),
-        (Task(["digits"]), ConfigurationError, "name is .'digits'.; expected a text"),
-        (Task(partition=2), ConfigurationError, "partition is 2; expected a text"),
+        ({"name": "mnist"}, UnknownNameError, "unknown task 'mnist'"),
+        ({"name": ["digits"]}, ConfigurationError, r"name is \['digits'\]; expected a text"),
+        ({"partition": 2}, ConfigurationError, "partition is 2; expected a text"),
+        ({"samples_per_client": 0}, ConfigurationError, "samples_per_client is 0"),
+        ({"epochs": -1}, ConfigurationError, "epochs is -1"),
+        ({"learning_rate": 0.0}, ConfigurationError, "learning_rate is 0"),
+        ({"proximal": -1.0}, ConfigurationError, "proximal is -1"),
+        ({"coupling": 1.5}, ConfigurationError, "coupling is 1.5"),
+        ({"free_places": "false"}, ConfigurationError, "free_places is 'false'; expected True or False"),
     ],
 )
 def test_a_task_is_checked_before_data_are_loaded(task, error, message):
     with pytest.raises(error, match=message):
-        task.check()
+        Task(**task).check()
 
 
 def test_a_data_set_that_is_not_there_is_named(tmp_path):
@@ -138,8 +139,6 @@ def test_a_task_needs_the_times():
     task = Task("digits-logistic", coupling=0.9)
     with pytest.raises(ConfigurationError, match="without times_s"):
         task.divided(num_clients=8, seed=0)
-    with pytest.raises(ConfigurationError, match="coupling"):
-        Task("digits-logistic", coupling=1.5).check()
     network = FlatNetwork(num_clients=8, cohort_size=2)
     times_s = usual_times(network, seed=0)
     assert (np.diff(times_s.reshape(4, 2).mean(axis=1)) > 0).all()  # the network's classes lie in blocks

@@ -66,11 +66,11 @@ def check_number(
 def check_integer(name: str, value: int, *, least: float | None = None) -> None:
     """Check that a parameter is an integer that is not too small."""
     is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not is_integer or (least is not None and value < least) or value >= _LARGEST_INTEGER:
-        if is_integer and least is not None and value >= least:
-            raise ConfigurationError(f"{name} is {shown(value)}; expected an integer below 2^63")
+    if not is_integer or (least is not None and value < least):
         wanted = "" if least is None else f" >= {least}"
         raise ConfigurationError(f"{name} is {shown(value)}; expected an integer{wanted}")
+    if value >= _LARGEST_INTEGER:
+        raise ConfigurationError(f"{name} is {shown(value)}; expected an integer below 2^63")
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:

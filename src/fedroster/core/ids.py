@@ -17,10 +17,7 @@ ClientId: TypeAlias = str | int
 
 _LONGEST_ID, _LONGEST_NUMBER = 1000, 4096  # characters, bits: every page, message and line of a log may hold it
 _UNSEEN = {"Cc", "Cf"}  # Unicode's categories of marks that are not seen, such as a zero-width space
-_DASHES = {
-    **dict.fromkeys(range(0x2010, 0x2016), "-"),
-    0x2212: "-",  # minus
-}
+_DASHES = dict.fromkeys([*range(0x2010, 0x2016), 0x2212], "-")  # the last is the minus
 
 
 class ClientSlots(Protocol):

@@ -72,24 +72,22 @@ class Named:
 
 
 class Parameters(Named):
-    """A frozen dataclass that checks its fields (:func:`check_fields`) when it is made."""
+    """A frozen dataclass that checks its fields against their types: numbers, texts, flags, choices, tuples."""
 
     __slots__ = ()
 
     def __post_init__(self) -> None:
-        """Check every field."""
-        check_fields(self)
+        """Check every field, and that the upper end ``x_max`` of a range is not below its ``x_min``.
 
-
-def check_fields(made: object) -> None:
-    """Check the fields of a dataclass against their types: numbers, flags, texts, words of a ``Literal``, tuples.
-
-    Raises:
-        ConfigurationError: If one is out of its range or of another type.
-    """
-    kind: Any = type(made)  # hashable, which mypy does not see
-    for name, hint in _hints(kind).items():
-        _check(name, getattr(made, name), hint)
+        Raises:
+            ConfigurationError: If a parameter is out of its range or of another type.
+        """
+        kind: Any = type(self)  # hashable, which mypy does not see
+        hints = _hints(kind)
+        for name, hint in hints.items():
+            _check(name, getattr(self, name), hint)
+            if (low := name.replace("_max", "_min")) != name and low in hints:
+                check_number(name, getattr(self, name), least=getattr(self, low))
 
 
 @functools.cache

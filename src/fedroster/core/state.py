@@ -90,14 +90,7 @@ def is_fixed(field: dataclasses.Field[Any]) -> bool:
 
 
 def check_values(name: str, values: NDArray[Any], least: float, most: float, *, infinite: bool = False) -> None:
-    """Check numbers of a file.
-
-    Args:
-        name: Name of the array.
-        values: The array.
-        least: Least value.
-        most: Greatest value.
-        infinite: Whether values may also be plus infinity.
+    """Check numbers of a file, of which ``infinite`` ones may also be plus infinity.
 
     Raises:
         StateFileError: If one is out of range or no number.
@@ -121,15 +114,7 @@ def take(
     least: float = 0,
     most: float = math.inf,
 ) -> Any:
-    """An array of a file that is what it must be.
-
-    Args:
-        arrays: Arrays of the file.
-        name: Its name.
-        dtype: Its type.
-        shape: Its shape; None for any length.
-        least: Least value.
-        most: Greatest value.
+    """An array of a file that is what it must be; None in its shape is for any length.
 
     Raises:
         StateFileError: If it is missing, or anything else.
@@ -148,12 +133,6 @@ def take(
 
 def whole(header: Mapping[Any, Any], name: str | int, least: int, most: int = 2**52) -> int:
     """A whole number of a file's header that is in its range.
-
-    Args:
-        header: The header.
-        name: Its name.
-        least: Least value.
-        most: Greatest value.
 
     Raises:
         StateFileError: If it is missing, no whole number, or out of range.
@@ -382,7 +361,7 @@ def remove_leftovers(folder: Path, name: str = "") -> None:
 
 
 def write_atomically(
-    path: str | os.PathLike[str], write: Callable[[IO[bytes]], None], *, private: bool = False
+    path: str | os.PathLike[str], write: Callable[[IO[bytes]], object], *, private: bool = False
 ) -> None:
     """Write a file so that, whatever happens, ``path`` holds the old content or the new one, never a part.
 
@@ -448,11 +427,7 @@ def sync_folder(folder: Path) -> None:
 
 def write_bytes_atomically(path: str | os.PathLike[str], content: bytes | memoryview, *, private: bool = False) -> None:
     """Write ``content``, like :func:`write_atomically`."""
-
-    def write(file: IO[bytes]) -> None:
-        file.write(content)
-
-    write_atomically(path, write, private=private)
+    write_atomically(path, lambda file: file.write(content), private=private)
 
 
 def write_text_atomically(path: str | os.PathLike[str], text: str, *, private: bool = False) -> None:

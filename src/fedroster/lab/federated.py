@@ -332,29 +332,24 @@ class _PlacesExchange(_Trainer):
     def begin(self, places: FreePlaces, spec: ProblemSpec, kept: _Arrays | None) -> None:
         """Start with the updates of clients at work and of the buffer, those kept at a checkpoint if there are."""
         self.places, self.num_places = places, spec.cohort_size
-        none = np.empty(0, np.int64)
-        shapes = {name: np.shape(value) for name, value in self.parameters.items()}
-        self._under_way: dict[str, NDArray[Any]] = dict.fromkeys(("client", "sent", "samples"), none)
-        self._under_way["weight"] = np.empty(0)
-        self._under_way |= {f"w.{name}": np.empty((0, *shape), np.float32) for name, shape in shapes.items()}
-        self._buffer = dict(self._under_way)
-        self._samples = np.zeros(spec.num_clients)
-        self._version = np.zeros(1, np.int64)
-        if kept is None:
-            return
-        for part in (self._under_way, self._buffer):
-            prefix = "buffer." if part is self._buffer else "under-way."
-            found = _part(kept, prefix)
-            if found.keys() != part.keys() or any(found[name].shape[1:] != part[name].shape[1:] for name in part):
-                raise ConfigurationError("the checkpoint is of training in rounds, or of another model")
-            part |= found
-        self._samples[:], self._version[:] = kept["places.samples"], kept["places.version"]
+        none: dict[str, NDArray[Any]] = dict.fromkeys(("client", "sent", "samples"), np.empty(0, np.int64)) | {
+            "weight": np.empty(0)
+        }
+        none |= {f"w.{name}": np.empty((0, *np.shape(value)), np.float32) for name, value in self.parameters.items()}
+        fresh = {f"{part}.{name}": value for part in ("under-way", "buffer") for name, value in none.items()}
+        fresh |= {"places.samples": np.zeros(spec.num_clients), "places.version": np.zeros(1, np.int64)}
+        found = fresh if kept is None else kept
+        if any(name not in found or found[name].shape[1:] != value.shape[1:] for name, value in fresh.items()):
+            raise ConfigurationError("the checkpoint is of training in rounds, or of another model")
+        self._under_way, self._buffer = _part(found, "under-way."), _part(found, "buffer.")
+        self._samples, self._version = found["places.samples"], found["places.version"]
 
     def kept(self) -> dict[str, NDArray[Any]]:
         """Updates of clients at work and of the buffer, samples and the number of changes, too."""
-        found = self.aggregation.arrays() | {f"under-way.{name}": value for name, value in self._under_way.items()}
-        found |= {f"buffer.{name}": value for name, value in self._buffer.items()}
-        return found | {"places.samples": self._samples, "places.version": self._version}
+        own = {"samples": self._samples, "version": self._version}
+        parts = {"under-way": self._under_way, "buffer": self._buffer, "places": own}
+        found = {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
+        return self.aggregation.arrays() | found
 
     def _train_and_aggregate(
         self, context: RoundContext, selection: Selection, feedback: Feedback, arrived: BoolArray
@@ -454,9 +449,11 @@ def federate(
     """
     check_integer("evaluate_every", evaluate_every, least=1)
     streams = Streams(seed)
-    first = trainer.init(rng=streams.at("model")) if start is None else start.parameters
+    if start is None:
+        first, edges, kept, elapsed_s = trainer.init(rng=streams.at("model")), None, None, 0.0
+    else:
+        first, edges, kept, elapsed_s = start.parameters, start.edges, start.aggregation, start.elapsed_s
     servers = environment.spec.num_servers
-    edges = None if start is None else start.edges
     if edges is None and servers > 1:
         edges = broadcast(first, servers)
     if memory is not None and memory.rule == "mean" and callable(getattr(policy, "weights", None)):
@@ -466,12 +463,11 @@ def federate(
         )
     if servers > 1 and not server.is_plain:
         raise ConfigurationError(f"server is {server} with {servers} servers; expected the plain step, ServerStep()")
-    aggregation = _Aggregation(first, environment.spec, memory, server, None if start is None else start.aggregation)
+    aggregation = _Aggregation(first, environment.spec, memory, server, kept)
     kind = _PlacesExchange if places is not None else _Trainer if servers == 1 else _HierarchicalExchange
     exchange = kind(trainer, first, edges, streams, aggregation, losses=wants_losses(policy), signature=signs(policy))
     if isinstance(exchange, _PlacesExchange) and places is not None:
-        exchange.begin(places, environment.spec, None if start is None else start.aggregation)
-    elapsed_s = 0.0 if start is None else start.elapsed_s
+        exchange.begin(places, environment.spec, kept)
     course = simulate(
         policy,
         environment,

@@ -157,9 +157,7 @@ class ScenarioWorld:
         self._rounds, self._rules = rounds, rules or {}
         spec = self._environment.spec
         if spec.num_servers != 1 or "cohort_size" not in getattr(self._environment, "__dataclass_fields__", ()):
-            raise ConfigurationError(
-                f"{name} has edge servers, or no cohort_size to be set; expected a scenario with one server, or a log"
-            )
+            raise ConfigurationError(f"{name} has edge servers or no cohort_size; expected one server, or a log")
         self.num_clients, self.cohort_size = spec.num_clients, spec.cohort_size
 
     def play(self, policy: str, spare: int, seed: int, ending: RoundEnd) -> list[PlayedRound]:

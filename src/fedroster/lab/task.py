@@ -20,7 +20,7 @@ from fedroster.lab.data.partition import (
     iid_partition,
     label_partition,
 )
-from fedroster.parts import Count, NotNegative, Positive, Share, check_fields, check_integer, check_number
+from fedroster.parts import Count, NotNegative, Parameters, Positive, Share, check_integer, check_number
 from fedroster.types import AnyEnvironment, FloatArray, IntArray, Streams
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def partition_of(text: str) -> Callable[..., IntArray]:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class Task(Parameters):
     """A training task of :data:`~fedroster.lab.training.tasks.TASKS` with a partition, and with less work where asked.
 
     Attributes:
@@ -80,8 +80,7 @@ class Task:
     free_places: bool = False
 
     def check(self) -> None:
-        """Raise what :meth:`trainer` would for its parameters, without loading data."""
-        check_fields(self)
+        """Raise what :meth:`trainer` would for its names, without loading data."""
         partition_of(self.partition)
         self.local()
 

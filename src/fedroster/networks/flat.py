@@ -10,7 +10,6 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.checks import check_number
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.parameters import Count, NotNegative, Parameters, Positive, Range, Share, ShareBelowOne
 from fedroster.core.problem import Outcome, ProblemSpec, RoundContext, Selection
@@ -152,8 +151,6 @@ class FlatNetwork(Parameters):
             raise ConfigurationError(
                 "train_time_s and model_size_bit are both 0 for a class; expected every exchange to take time"
             )
-        for low, high in (("compute_share_min", "compute_share_max"), ("bandwidth_min_hz", "bandwidth_max_hz")):
-            check_number(high, getattr(self, high), least=getattr(self, low))
 
     @property
     def spec(self) -> ProblemSpec:

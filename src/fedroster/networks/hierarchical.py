@@ -3,14 +3,13 @@ r"""The hierarchical network of Qu et al. 2021, section VI-A: clients, edge serv
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
-from fedroster.core.checks import check_number
 from fedroster.core.parameters import Count, NotNegative, Parameters, Positive, Range, Share
 from fedroster.core.problem import Outcome, ProblemSpec, RoundContext, Selection
 from fedroster.core.state import kept, per_client
@@ -195,13 +194,6 @@ class HierarchicalNetwork(Parameters):
     edge_time_s: NotNegative = 0.0
     cloud_time_s: NotNegative = 0.0
 
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        Parameters.__post_init__(self)
-        for name in ("bandwidth", "compute"):
-            check_number(f"{name}_max_hz", getattr(self, f"{name}_max_hz"), least=getattr(self, f"{name}_min_hz"))
-        check_number("price_max", self.price_max, least=self.price_min)
-
     @property
     def spec(self) -> ProblemSpec:
         """M servers, D features, and no limit to a cohort but the budgets."""
@@ -330,7 +322,7 @@ class HierarchicalNetwork(Parameters):
             time_s=self.deadline_s,
             side_km=self.side_km,
         )
-        return HierarchicalState(price=state.price, key=state.key, position_km=position, velocity_m_s=velocity)
+        return replace(state, position_km=position, velocity_m_s=velocity)
 
 
 @dataclass(frozen=True, slots=True)

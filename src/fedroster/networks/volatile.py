@@ -14,7 +14,6 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import BoolArray, FloatArray
-from fedroster.core.checks import check_number
 from fedroster.core.parameters import Positive, Range, Share
 from fedroster.core.problem import Outcome, RoundContext, Selection
 from fedroster.core.state import per_client
@@ -58,11 +57,6 @@ class VolatileNetwork(FlatNetwork):
     session_rounds: Annotated[float, Range(least=1.0)] = 5.0
     stay_s: Positive = 60.0
 
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        FlatNetwork.__post_init__(self)
-        check_number("presence_max", self.presence_max, least=self.presence_min, most=1.0)
-
     def init(self, *, rng: Generator) -> VolatileState:
         """Draw how often each client is there, and who is there to begin with."""
         flat = FlatNetwork.init(self, rng=rng)
@@ -77,7 +71,7 @@ class VolatileNetwork(FlatNetwork):
         change, stay = rng.random((2, self.num_clients))
         away = 1.0 - state.presence
         # Neither probability may exceed 1.
-        leaves = np.minimum(1.0 / self.session_rounds, np.minimum(away / np.maximum(state.presence, 1e-300), 1.0))
+        leaves = np.minimum(1.0 / self.session_rounds, away / np.maximum(state.presence, 1e-300))
         returns = np.divide(leaves * state.presence, away, out=np.ones_like(away), where=away > 0.0)
         there = np.where(state.there, change >= leaves, change < returns)
         stay_s = -self.stay_s * np.log1p(-stay)

@@ -15,17 +15,7 @@ from fedroster.lab.worlds.availability import Timetable, look_up, timetable
 from fedroster.lab.worlds.population import NUM_PATTERNS, Fleet, calibrated_sessions, calibrated_speeds, draw_fleet
 from fedroster.lab.worlds.table import read_table
 from fedroster.parts import MEGA, Count, NotNegative, Parameters, Positive, Share, for_ranges, njit
-from fedroster.types import (
-    BoolArray,
-    FloatArray,
-    IntArray,
-    Outcome,
-    ProblemSpec,
-    RoundContext,
-    Selection,
-    kept,
-    per_client,
-)
+from fedroster.types import BoolArray, FloatArray, IntArray, Outcome, ProblemSpec, RoundContext, Selection, kept
 
 FEATURES = ("work", "s", "M/B")
 """Context of a client: seconds of computing, cold start, seconds of transfer at the speeds that it reports."""
@@ -52,7 +42,7 @@ class TraceState:
     time_s: float = kept(0.0)
     end_s: float = kept(fixed=True)
     key: int = kept(fixed=True)
-    cold: BoolArray = per_client()
+    cold: BoolArray = kept(0)
 
     def flaw(self, spec: ProblemSpec) -> str:
         """Why it is impossible, so that kernels would look beyond its tables; empty if it is possible."""
@@ -226,9 +216,8 @@ class TraceNetwork(Parameters):
         else:
             sessions = calibrated_sessions(min(n, NUM_PATTERNS), rng=rng)
             speeds = calibrated_speeds(n, rng=rng)
-        shift = self.resample and wraps
-        drawn = {"paired": bool(self.traces), "resample": self.resample, "shift": shift}
-        fleet = draw_fleet(sessions, speeds, n, **drawn, jitter_s=self.jitter_s, rng=rng)
+        how = {"paired": bool(self.traces), "resample": self.resample, "shift": self.resample and wraps}
+        fleet = draw_fleet(sessions, speeds, n, **how, jitter_s=self.jitter_s, rng=rng)
         return TraceState(
             time_s=self.start_time_s,
             end_s=math.inf if wraps else sessions.period_s,
@@ -248,8 +237,8 @@ class TraceNetwork(Parameters):
             )
         remaining_s, session = look_up(state.table, fleet.device, fleet.shift_s, state.time_s)
         features = np.empty((len(FEATURES), num_clients))
-        expected_s, upload_s, exchange_s = np.empty(num_clients), np.empty(num_clients), np.empty(num_clients)
-        available, responds = np.empty(num_clients, np.bool_), np.empty(num_clients, np.bool_)
+        expected_s, upload_s, exchange_s = np.empty((3, num_clients))
+        available, responds = np.empty((2, num_clients), np.bool_)
         clients = (remaining_s, session, fleet.by_session, fleet.compute_s, fleet.bandwidth_bps, state.cold)
         sizes = (BACKWARD_FACTOR * self.samples, float(self.download_bit + self.upload_bit), float(self.upload_bit))
         chances = (float(self.cold_start_s), float(self.noise), float(self.dropout), round_key(state.key, round))
