@@ -29,7 +29,7 @@ BAD = {
     HierarchicalNetwork: """
         num_clients=0 num_servers=0 num_features=0|2.5 deadline_s=0.0|nan budget=-1.0|nan update_size_bit=0.0
         workload_byte=-1.0 bandwidth_min_hz=0.0|2000000.0 bandwidth_max_hz=1.0 compute_min_hz=0.0 compute_max_hz=1.0
-        price_min=-0.1 price_max=0.1 power_dbm=inf|5000.0 noise_dbm_hz=nan|-4000.0 shadowing_db=-1.0|1e3
+        price_min=-0.1 price_max=0.1 power_dbm=inf|5000.0 noise_dbm_hz=nan|-4000.0 shadowing_db=-1.0
         reach_km=0.0|1e200 geometry=flat mean_reach=0.0
         speed_m_s=-1.0 memory=1.1 rate_scale=0.0 static_resources=false dropout=1.1 min_updates=0
         global_period=0 edge_time_s=-1.0 cloud_time_s=-1.0

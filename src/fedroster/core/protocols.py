@@ -274,8 +274,8 @@ def missing_signals(policy: AnyPolicy, *, losses: bool, contexts: bool, deadline
     A policy declares it by ``wants_losses``, ``wants_contexts`` and ``wants_deadline``.
     """
     there = {"losses": losses, "contexts": contexts, "a deadline": deadline}
-    wants = [name for name in there if getattr(policy, f"wants_{name.removeprefix('a ')}", False)]
-    lacks = tuple(name for name in wants if not there[name])
+    absent = [name for name, has in there.items() if not has]
+    lacks = tuple(name for name in absent if getattr(policy, f"wants_{name.removeprefix('a ')}", False))
     updates = {"norms": asks(policy) == "norms", "signatures": signs(policy) is not None}
     return lacks + tuple(f"{name} of updates" for name, wanted in updates.items() if wanted and not losses)
 

@@ -104,8 +104,10 @@ class _Aggregation:
     def __init__(
         self, model: Model, spec: ProblemSpec, memory: UpdateMemory | None, step: ServerStep, kept: _Arrays | None
     ) -> None:
-        servers = 0 if memory is None else spec.num_servers
-        self.tables = [UpdateTable(memory, model, spec.num_clients) for _ in range(servers) if memory is not None]
+        self.num_servers = spec.num_servers
+        self.tables = (
+            [] if memory is None else [UpdateTable(memory, model, spec.num_clients) for _ in range(spec.num_servers)]
+        )
         self.step, self._moments = step, step.init(model)
         if kept is None:
             return
@@ -159,6 +161,9 @@ class _Aggregation:
 class _Trainer:
     """Stages 3 and 4 of a round: the chosen clients train, the server aggregates what arrives."""
 
+    refused: IntArray
+    _measured: FloatArray  # loss before, its square, samples
+
     def __init__(
         self,
         trainer: Trainer,
@@ -176,11 +181,9 @@ class _Trainer:
         self._losses = losses
         self._wanted = signature
         self._signature: FloatArray | None = None
-        self._measured: FloatArray = np.empty((3, 0))  # loss before, its square, samples
         self.parameters = parameters
         self.edges = edges
         self.evaluation: Evaluation | None = None
-        self.refused: IntArray = np.empty(0, np.int64)
 
     def __call__(self, context: RoundContext, selection: Selection, outcome: Outcome) -> Feedback:
         feedback = outcome.reveal(context, selection)
@@ -291,8 +294,7 @@ class _HierarchicalExchange(_Trainer):
         models: dict[str, NDArray[Any]] = {}
         following: Model = {name: values.copy() for name, values in self.edges.items()}
         good = np.zeros(clients.shape[0], np.bool_)
-        num_servers = next(iter(self.edges.values())).shape[0]
-        weights = None if selection.weights is None else selection.weights[arrived] * num_servers
+        weights = None if selection.weights is None else selection.weights[arrived] * self.aggregation.num_servers
         by_server = weights is not None or bool(self.aggregation.tables)
         for m in np.unique(server):
             mine = server == m
@@ -320,7 +322,7 @@ class _HierarchicalExchange(_Trainer):
 
     def _close(self, outcome: Outcome) -> None:
         if outcome.global_round and self.edges is not None:
-            self.edges = broadcast(self.parameters, next(iter(self.edges.values())).shape[0])
+            self.edges = broadcast(self.parameters, self.aggregation.num_servers)
 
 
 class _PlacesExchange(_Trainer):
@@ -482,13 +484,13 @@ def federate(
     for played in course:
         elapsed_s += played.time_s
         due = played.number % evaluate_every == 0 or played.number == rounds
-        tested = exchange.evaluate() if due else None
+        tested = exchange.evaluate() if due else Evaluation(math.nan, math.nan)
         yield FederatedRound(
             round=played,
             parameters=exchange.parameters,
             edges=exchange.edges,
-            accuracy=math.nan if tested is None else tested.accuracy,
-            test_loss=math.nan if tested is None else tested.loss,
+            accuracy=tested.accuracy,
+            test_loss=tested.loss,
             refused=exchange.refused,
             elapsed_s=elapsed_s,
             aggregation=exchange.kept(),

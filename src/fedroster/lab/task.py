@@ -34,9 +34,9 @@ def partition_of(text: str) -> Callable[..., IntArray]:
     ``dirichlet:0.5`` is Huang et al. 2021's with gamma_1 = 0.5 (Choice A9), ``labels:2`` Qu et al. 2021's with two
     labels a client, and ``iid`` divides alike.
     """
-    kind, colon, value = text.partition(":")
+    kind, _, value = text.partition(":")
     try:
-        if kind == "iid" and not colon:
+        if text == "iid":
             return lambda labels, *, num_classes, **sizes: iid_partition(labels, **sizes)
         if kind == "dirichlet":
             check_number("gamma_1", float(value), above=0.0)
@@ -44,9 +44,10 @@ def partition_of(text: str) -> Callable[..., IntArray]:
         if kind == "labels":
             check_integer("labels of a client", int(value), least=1)
             return partial(label_partition, labels_per_client=int(value))
-    except ValueError as error:
-        if isinstance(error, ConfigurationError):
-            raise
+    except ConfigurationError:
+        raise
+    except ValueError:
+        pass
     raise ConfigurationError(
         f"partition is {text!r}; expected dirichlet:GAMMA_1, labels:NUMBER or iid, such as dirichlet:0.5"
     )
@@ -185,8 +186,7 @@ def _partition(
     """Divide once for all policies that a process runs with a seed: 10,000 clients take a second."""
     local = task.local()
     dataset = _dataset(local.dataset, folder=folder)
-    divide = partition_of(task.partition)
-    partition = divide(
+    partition = partition_of(task.partition)(
         dataset.train_y,
         num_clients=num_clients,
         samples_per_client=task.samples_per_client or local.samples_per_client,

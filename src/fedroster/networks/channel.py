@@ -78,7 +78,7 @@ def pair_normal(key: int, client: IntArray, server: IntArray) -> FloatArray:
 def _demand(size_bit: float, time_s: FloatArray, bandwidth_hz: FloatArray, constant_hz: FloatArray) -> FloatArray:
     """Fading, over x, that an upload needs to last no longer than ``time_s``; infinite where no time is left."""
     with np.errstate(divide="ignore", over="ignore"):
-        needed = np.where(time_s > 0.0, size_bit / (bandwidth_hz * np.maximum(time_s, 0.0)), np.inf)
+        needed = size_bit / (bandwidth_hz * np.maximum(time_s, 0.0))
         demand: FloatArray = np.expm1(_LN2 * needed) * bandwidth_hz / constant_hz
     return demand
 

@@ -13,8 +13,11 @@ from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.parameters import Count, NotNegative, Parameters, Positive, Range, Share, ShareBelowOne
 from fedroster.core.problem import Outcome, ProblemSpec, RoundContext, Selection
-from fedroster.core.state import kept, per_client
+from fedroster.core.state import kept
 from fedroster.core.units import MEGA
+
+_Cycle = Annotated[float, Range(least=1.0)]
+_NoiseShape = Literal["uniform", "half-normal", "log-normal", "bimodal"]
 
 FEATURES = ("1/mu", "s", "M/B")
 """Context of a client: inverse compute share, cold start, model bits per hertz of bandwidth."""
@@ -46,13 +49,11 @@ class FlatState:
     """
 
     coefficients: FloatArray = kept(0.0)
-    cold: BoolArray = per_client()
-    phase: FloatArray = per_client(least=0.0, most=1.0)
+    cold: BoolArray = kept(0)
+    phase: FloatArray = kept(0.0, 1.0)
 
 
-def scatter(
-    uniform: FloatArray, amount: float, shape: Literal["uniform", "half-normal", "log-normal", "bimodal"]
-) -> FloatArray:
+def scatter(uniform: FloatArray, amount: float, shape: _NoiseShape) -> FloatArray:
     r"""Ratios of realised to expected times: mean 1, standard deviation :math:`a/\sqrt 3`, by inverse transform.
 
     Args:
@@ -133,11 +134,11 @@ class FlatNetwork(Parameters):
     availability: Share = 0.8
     noise: Share = 1.0
     dropout: Share = 0.0
-    noise_shape: Literal["uniform", "half-normal", "log-normal", "bimodal"] = "uniform"
+    noise_shape: _NoiseShape = "uniform"
     drift: Annotated[float, Range(least=0.0, most=100.0)] = 0.0
-    drift_rounds: Annotated[float, Range(least=1.0)] = 250.0
+    drift_rounds: _Cycle = 250.0
     churn: ShareBelowOne = 0.0
-    churn_rounds: Annotated[float, Range(least=1.0)] = 200.0
+    churn_rounds: _Cycle = 200.0
 
     def __post_init__(self) -> None:
         """Check the ranges, and that the classes are as many everywhere."""
@@ -242,10 +243,10 @@ class FlatNetwork(Parameters):
         drift the time drifts as that of an exchange does.  The answer itself is a number and takes no time.
         """
         client = context.clients_of(links)
-        group = self.client_class[client]
         work, cold, transfer = context.features[links].T
-        train_s, cold_s, _ = np.array(self._classes)[group].T
-        times_s: FloatArray = work * train_s / 3.0 + cold * cold_s + transfer / self.spectral_efficiency[group]
+        train_s, cold_s, _ = state.coefficients[:, client]
+        efficiency = self.spectral_efficiency[self.client_class[client]]
+        times_s: FloatArray = work * train_s / 3.0 + cold * cold_s + transfer / efficiency
         if self.drift > 0.0:
             times_s *= self._drifted(state.phase[client], context.round)
         return times_s

@@ -64,8 +64,9 @@ class HiddenCauses(HierarchicalNetwork):
             centre = 0.5 if cause == "hump" else 0.3 if round <= 2 * period else 0.8
             bell: FloatArray = np.exp(-(((compute - centre) / _WIDTH) ** 2))
             return bell
-        client = context.clients_of(np.arange(context.num_links))
-        server = np.zeros(context.num_links, np.int64) if context.server is None else context.server
+        client, server = context.client, context.server
+        assert client is not None
+        assert server is not None
         odd = Streams(key).at("hidden").random((self.num_clients, self.num_servers + 1)) < _ODD
         fails = {
             "server": server == 0,

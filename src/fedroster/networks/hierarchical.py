@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -12,7 +12,7 @@ from numpy.random import Generator
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.parameters import Count, NotNegative, Parameters, Positive, Range, Share
 from fedroster.core.problem import Outcome, ProblemSpec, RoundContext, Selection
-from fedroster.core.state import kept, per_client
+from fedroster.core.state import kept
 from fedroster.core.streams import Streams
 from fedroster.core.units import MEGA
 from fedroster.networks.channel import (
@@ -26,7 +26,8 @@ from fedroster.networks.channel import (
 FEATURES = ("download rate", "compute", "bandwidth", "distance")
 """What the first features of a context mean; each further one is uniform noise that has no effect (Choice B6)."""
 
-_Level: TypeAlias = Annotated[float, Range(least=-300.0, most=300.0)]
+_Level = Annotated[float, Range(least=-300.0, most=300.0)]
+_Geometry = Literal["printed", "geometric"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class HierarchicalState:
         velocity_m_s: How they move, shape (2, clients), m/s; shape (2, 0) without geometry.
     """
 
-    price: FloatArray = per_client(least=0.0)
+    price: FloatArray = kept(0.0)
     key: int = kept(fixed=True)
     position_km: FloatArray = kept(-math.inf)
     velocity_m_s: FloatArray = kept(-math.inf)
@@ -148,7 +149,7 @@ class HierarchicalNetwork(Parameters):
         price_max: Upper end of the price per MHz.
         power_dbm: Transmit power both ways, dBm, in [-300, 300], so that powers and rates stay finite.
         noise_dbm_hz: Noise density, dBm/Hz, in [-300, 300].
-        shadowing_db: Standard deviation of the shadowing, drawn once for each pair, dB, in [0, 100].
+        shadowing_db: Standard deviation of the shadowing, drawn once for each pair, dB, >= 0.
         reach_km: R, radius of a server, km, > 0, at most 10^6.
         geometry: "printed" or "geometric".
         mean_reach: Servers in reach of a point on average, geometric variant, > 0.
@@ -180,9 +181,9 @@ class HierarchicalNetwork(Parameters):
     price_max: float = 2.0
     power_dbm: _Level = 23.0
     noise_dbm_hz: _Level = -174.0
-    shadowing_db: Annotated[float, Range(least=0.0, most=100.0)] = 8.0
+    shadowing_db: NotNegative = 8.0
     reach_km: Annotated[float, Range(above=0.0, most=1e6)] = 2.0
-    geometry: Literal["printed", "geometric"] = "printed"
+    geometry: _Geometry = "printed"
     mean_reach: Positive = 2.0
     speed_m_s: NotNegative = 10.0
     memory: Share = 0.9
@@ -343,11 +344,11 @@ class HierarchicalCifar10(HierarchicalNetwork):
 class GeometricMnist(HierarchicalNetwork):
     """Table I's values for MNIST with moving clients and changing coverage (Choice B5)."""
 
-    geometry: Literal["printed", "geometric"] = "geometric"
+    geometry: _Geometry = "geometric"
 
 
 @dataclass(frozen=True, slots=True)
 class GeometricCifar10(HierarchicalCifar10):
     """Table I's values for CIFAR-10 with moving clients and changing coverage (Choice B5)."""
 
-    geometry: Literal["printed", "geometric"] = "geometric"
+    geometry: _Geometry = "geometric"

@@ -17,7 +17,7 @@ from numpy.random import Generator
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.parameters import Share, ShareBelowOne
 from fedroster.core.problem import Outcome, RoundContext
-from fedroster.core.state import per_client
+from fedroster.core.state import kept
 from fedroster.networks.flat import FlatNetwork, FlatState
 
 NUM_LABELS = 10
@@ -32,7 +32,7 @@ class PatternedState(FlatState):
         usual: Each client's usual probability of being there, shape (clients,), in [0, 1].
     """
 
-    usual: FloatArray = per_client(least=0.0, most=1.0)
+    usual: FloatArray = kept(0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)

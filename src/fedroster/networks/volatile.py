@@ -16,7 +16,7 @@ from numpy.random import Generator
 from fedroster.core.arrays import BoolArray, FloatArray
 from fedroster.core.parameters import Positive, Range, Share
 from fedroster.core.problem import Outcome, RoundContext, Selection
-from fedroster.core.state import per_client
+from fedroster.core.state import kept
 from fedroster.networks.flat import FlatNetwork, FlatState
 
 
@@ -29,8 +29,8 @@ class VolatileState(FlatState):
         there: Whether it was there in the round before, shape (clients,).
     """
 
-    presence: FloatArray = per_client(least=0.0, most=1.0)
-    there: BoolArray = per_client()
+    presence: FloatArray = kept(0.0, 1.0)
+    there: BoolArray = kept(0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -315,7 +315,7 @@ def test_losses_without_training(data, monkeypatch):
         ({"partition": np.full((6, 3), np.nan)}, InvalidInputError, "partition has type float64"),
         ({"train_y": np.arange(90) % 10 + 0.7}, InvalidInputError, "train_y float64"),
         ({"train_y": np.arange(90).astype(str)}, InvalidInputError, "train_y <U2"),
-        ({"test_x": np.zeros((30, 1, 8, 8), complex)}, InvalidInputError, "test_x has type complex128"),
+        ({"test_x": np.zeros((30, 1, 8, 8), complex)}, InvalidInputError, "test_x is complex128"),
         ({"test_x": np.full((30, 1, 8, 8), 1e39)}, InvalidInputError, "not finite as float32"),
         ({"train_y": np.arange(90) % 11}, InvalidInputError, "classes 0 to 10; expected 0 to 9"),
         ({"train_y": np.zeros(89, np.int64)}, InvalidInputError, "train_y"),

@@ -121,8 +121,7 @@ def label_partition(
         wanted[client, rng.permutation(chosen)[:rest]] += 1
     for client in range(num_clients):
         pieces = []
-        for label in np.flatnonzero(wanted[client]).tolist():
-            count = int(wanted[client, label])
+        for label, count in enumerate(wanted[client].tolist()):
             if disjoint:
                 pieces.append(rows_of[label][taken[label] : taken[label] + count])
                 taken[label] += count

@@ -50,14 +50,11 @@ def batch_order(clients: IntArray, *, num_samples: int, epochs: int, round: int,
 
 
 def _check_images(name: str, images: NDArray[Any], labels: IntArray) -> None:
-    if images.ndim != 4 or images.size == 0 or labels.shape != images.shape[:1]:
+    are_numbers = images.dtype.kind in "biuf" and labels.dtype.kind in "iu"
+    if not are_numbers or images.ndim != 4 or images.size == 0 or labels.shape != images.shape[:1]:
         raise InvalidInputError(
-            f"{name}_x has shape {images.shape} and {name}_y {labels.shape}; "
-            "expected (samples, channels, height, width) and (samples,), samples >= 1"
-        )
-    if images.dtype.kind not in "biuf" or labels.dtype.kind not in "iu":
-        raise InvalidInputError(
-            f"{name}_x has type {images.dtype} and {name}_y {labels.dtype}; expected real numbers and integers"
+            f"{name}_x is {images.dtype} of shape {images.shape} and {name}_y {labels.dtype} of shape {labels.shape}; "
+            "expected numbers of shape (samples, channels, height, width) and integers of shape (samples,), none empty"
         )
     most = np.finfo(np.float32).max
     if not -most <= images.min() <= images.max() <= most:
@@ -218,36 +215,31 @@ class CohortTrainer:
         held = self._partition[clients].astype(np.int64)  # whatever integers it came as
         visits = np.take_along_axis(held[:, None], order, axis=2)
         losses = np.full((2, num_clients), np.nan)  # mean, and mean of squares
-        row = self._row(parameters)
+        row, learner = self._row(parameters), self._learner
         rows = np.tile(row, (num_clients, 1))
-        if (learner := self._learner).method == "batched":
+
+        def work(client: int) -> None:
+            own = slice(client, client + 1)
+            if self._measures_losses:
+                losses[:, own] = self._losses(row, held[own])
+            learner.descend(rows[client], visits[client])
+
+        if learner.method == "batched":
             with learner.threads(self._threads):
-                if self._measures_losses and num_clients:
+                if self._measures_losses:
                     losses[:] = self._losses(row, held)
                 learner.descend_together(rows, visits)
         else:
-            self._train_one_by_one(rows, held, visits, losses)
+            with learner.threads(1):
+                if num_clients:
+                    learner.prepare(num_samples)
+                each_client(work, num_clients, num_threads=self._threads)
         return Updates(
             parameters=self._named(rows),
             num_samples=np.full(num_clients, num_samples, np.int64),
             loss_before=losses[0],
             squared_loss=losses[1] if self._measures_losses else None,
         )
-
-    def _train_one_by_one(self, rows: NDArray[Any], held: IntArray, visits: IntArray, losses: FloatArray) -> None:
-        """Train every row of ``rows`` (k, P) in place, several clients at the same time, and fill ``losses`` (2, k)."""
-        learner = self._learner
-
-        def work(client: int) -> None:
-            own = slice(client, client + 1)
-            if self._measures_losses:
-                losses[:, own] = self._losses(rows[client], held[own])
-            learner.descend(rows[client], visits[client])
-
-        with learner.threads(1):
-            if rows.shape[0]:
-                learner.prepare(visits.shape[2])
-            each_client(work, rows.shape[0], num_threads=self._threads)
 
     def losses(self, parameters: Model, clients: IntArray, /) -> FloatArray:
         """Return the mean loss of a model over each client's samples, shape (k,), without training.

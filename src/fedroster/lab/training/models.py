@@ -38,9 +38,7 @@ def _cnn(channels: tuple[int, ...], units: tuple[int, ...]) -> nn.Module:
 
 def digits_mlp() -> nn.Module:
     """64 pixels, 64 rectified units, 10 classes: 4,810 parameters."""
-    from torch import nn
-
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    return _cnn((), (64, 64, 10))
 
 
 def fashion_mnist_cnn() -> nn.Module:

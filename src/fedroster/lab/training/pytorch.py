@@ -58,7 +58,7 @@ class ModuleLearner:
         self._model = model = _shared_model(factory, work.train_x.shape[1:], device)
         work.check_classes(model.num_classes)
         self.layout = model.layout
-        self._factory, self._device, self._work = factory, device, work
+        self._device, self._work = device, work
         if method == "auto":
             step = model.num_params * min(work.batch_size, work.num_samples)
             is_large = device.type == "cpu" and (model.has_convolutions or step >= _LEAST_WORK)
@@ -80,7 +80,7 @@ class ModuleLearner:
 
     def module(self, row: NDArray[Any]) -> nn.Module:
         """A module of its own with these parameters."""
-        return module_of(self._factory, self._work, self._device, row)
+        return self._model.module(self._tensor(row))
 
     def threads(self, count: int) -> AbstractContextManager[None]:
         """Let torch use so many threads inside, and keep the memory that it frees."""

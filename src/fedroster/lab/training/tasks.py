@@ -40,9 +40,7 @@ DIGITS = LocalTraining(
 )
 """Handwritten digits, 8 x 8: a class has about 143 training images, so a client of one class still finds its 100."""
 
-DIGITS_LOGISTIC = LocalTraining(
-    dataset="digits", model="digits-logistic", samples_per_client=100, epochs=2, batch_size=20, learning_rate=0.1
-)
+DIGITS_LOGISTIC = replace(DIGITS, model="digits-logistic")
 """The same data and work with softmax regression: the one task that needs neither PyTorch nor a download."""
 
 FASHION_MNIST = LocalTraining(
@@ -73,14 +71,10 @@ CIFAR_10_B = LocalTraining(
 )
 """Qu et al. 2021, CIFAR-10: epochs and rate of its Table I; 50 clients share the 50,000 images; the batch is chosen."""
 
-CIFAR_10_SMALL = LocalTraining(
-    dataset="cifar-10", model="cifar-10-small", samples_per_client=500, epochs=1, batch_size=32, learning_rate=0.1
-)
+CIFAR_10_SMALL = replace(CIFAR_10, model="cifar-10-small")
 """CIFAR-10 with a small model, for the processor; the paper's size is :data:`CIFAR_10`."""
 
-CIFAR_10_B_SMALL = LocalTraining(
-    dataset="cifar-10", model="cifar-10-small", samples_per_client=500, epochs=2, batch_size=32, learning_rate=0.1
-)
+CIFAR_10_B_SMALL = replace(CIFAR_10_SMALL, epochs=2)
 """The same beside :data:`CIFAR_10_B`, with less local work."""
 
 TASKS: Mapping[str, LocalTraining] = {

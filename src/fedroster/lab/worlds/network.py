@@ -46,12 +46,10 @@ class TraceState:
 
     def flaw(self, spec: ProblemSpec) -> str:
         """Why it is impossible, so that kernels would look beyond its tables; empty if it is possible."""
-        offsets, num_sessions = self.table.sessions.offsets, self.table.sessions.start_s.shape[0]
-        if offsets[0] != 0 or offsets[-1] != num_sessions or (np.diff(offsets) < 1).any():
-            return "a device has no sessions"
-        if (self.fleet.device >= offsets.shape[0] - 1).any():
-            return "a client has a device that there is not"
-        return ""
+        sessions = self.table.sessions
+        is_sound = sessions.offsets[-1] == sessions.start_s.shape[0] and (np.diff(sessions.offsets) >= 1).all()
+        has_devices = (self.fleet.device < sessions.num_devices).all()
+        return "" if is_sound and has_devices else "a client has no device, or a device no sessions"
 
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -222,7 +220,7 @@ class TraceNetwork(Parameters):
             time_s=self.start_time_s,
             end_s=math.inf if wraps else sessions.period_s,
             key=int(rng.integers(2**62)),
-            cold=np.ones(self.num_clients, np.bool_),
+            cold=np.ones(n, np.bool_),
             fleet=fleet,
             table=timetable(sessions, wraps=wraps),
         )

@@ -7,7 +7,6 @@ their own (:func:`draw_shifts`).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,7 +72,7 @@ class Fleet:
     """
 
     device: IntArray = kept(0)
-    shift_s: FloatArray = kept(-math.inf)
+    shift_s: FloatArray = kept(-np.inf)
     compute_s: FloatArray = kept(0.0)
     bandwidth_bps: FloatArray = kept(0.0)
     by_session: bool = kept(fixed=True)

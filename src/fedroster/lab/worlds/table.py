@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("client", "time", "available", "compute", "bandwidth")
 """Columns of a table; further ones are ignored."""
+_NUMBERS = ("time", "compute", "bandwidth")
 _TRUE, _FALSE = ("1", "true", "1.0", "yes"), ("0", "false", "0.0", "no")
 
 
@@ -96,14 +97,14 @@ def _load(path: Path) -> polars.DataFrame:
         with path.open("rb") as file:  # polars would take a name with * or ~ for other files
             table = pl.read_csv(file, infer_schema=False) if is_csv else pl.read_parquet(file)
         table = table.select(COLUMNS)
-        for name in ("time", "compute", "bandwidth"):
+        for name in _NUMBERS:
             if (kind := table.schema[name]).is_temporal() or kind == pl.Boolean:  # a cast would make numbers of them
                 raise DataFileError(f"{path}: {name} is {kind!r}; expected numbers")
         return (
             table.with_columns(pl.col(pl.String).str.strip_chars())
             .with_columns(
                 pl.col("client").cast(pl.String),
-                pl.col("time", "compute", "bandwidth").cast(pl.Float64, strict=False),
+                pl.col(_NUMBERS).cast(pl.Float64, strict=False),
                 pl.when(said.is_in(_TRUE)).then(True).when(said.is_in(_FALSE)).then(False).alias("available"),
             )
             .with_row_index("line", offset=2 if is_csv else 1)
