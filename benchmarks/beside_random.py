@@ -42,8 +42,6 @@ WAYS = {
 }
 """Ways of the families that stand for a policy."""
 FOR = {"is a tenth sooner than random": "time", "ends a point above random": "accuracy"}
-COSTS = 5.0
-"""Points that slow clients lose in some network where a policy is not for them."""
 
 
 def measured(family: Family, world: str, way: str, measure: str) -> FloatArray:
@@ -84,19 +82,16 @@ def verdicts(way: str) -> list[dict[str, str]]:
     return list(found.values())
 
 
-def said(ways: list[str], seconds: list[float], slow: list[float]) -> str:
-    """For what to take a policy, and for what not, in words: what tests show of all its ways, then what medians say."""
+def said(ways: list[str]) -> str:
+    """For what tests show a policy to be by all its ways, and for what not."""
     of = [found for way in ways for found in verdicts(way)]
-
-    def all_say(claim: str, verdict: str) -> bool:
-        return bool(of) and all(each[claim] == verdict for each in of)
-
-    shown = [word for claim, word in FOR.items() if all_say(claim, "holds")]
-    against = [word for claim, word in FOR.items() if all_say(claim, "does not hold")]
-    text = f"{' and '.join(shown)} shown" if shown else "no gain shown" if of else "not tested"
-    text += "; all medians sooner" * (max(seconds) <= 1.0)
-    against += ["time"] * (min(seconds) >= 1.0) + ["slow clients"] * (min(slow) <= -COSTS)
-    return text + (f"; not for {', '.join(against)}" if against else "")
+    shown = [
+        f"{word} {what}"
+        for verdict, word in (("holds", "for"), ("does not hold", "not for"))
+        for claim, what in FOR.items()
+        if all(each[claim] == verdict for each in of)
+    ]
+    return (", ".join(shown) or "undecided") if of else "not tested"
 
 
 def cells(policy: str) -> list[str]:
@@ -108,7 +103,7 @@ def cells(policy: str) -> list[str]:
         "…".join(f"{value + 0.0:{form}}".replace("inf", "missed") for value in (min(values), max(values)))
         for values, form in zip(spans, (".2f", "+.1f", "+.1f"), strict=True)
     ]
-    return [*text, said(WAYS[policy], spans[0], spans[2])]
+    return [*text, said(WAYS[policy])]
 
 
 def written(page: str) -> str:
