@@ -20,6 +20,7 @@ from fedroster import (
     make_scenario,
     simulate,
 )
+from fedroster.core.locks import FolderLock
 from fedroster.errors import LogFileError
 from fedroster.folder.chain import FIRST, files_of
 from fedroster.record import Log, verify
@@ -218,6 +219,14 @@ def played(folder, policy, scenario="rbcs-f/table-1", rounds=15, **settings):
     ]
     log.close()
     return rounds
+
+
+def test_a_damaged_log_of_a_simulation_is_not_held(tmp_path):
+    (tmp_path / "rounds-000000000001.jsonl").write_bytes(b"damaged\n")
+    with pytest.raises(LogFileError) as kept:  # which keeps what the error went through
+        played(tmp_path, Floor(), rounds=1)
+    FolderLock(tmp_path).release()
+    assert "no line of a log" in str(kept.value)
 
 
 @pytest.mark.parametrize(

@@ -70,11 +70,6 @@ class SimulationRecord:
         self._elapsed_s = 0.0
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
-        self._lock = FolderLock(place)
-        self._writer = Writer(place, rotate_bytes=_ROTATE_BYTES, sync=False)
-        if self._writer.number:
-            self.close()
-            raise LogFileError(f"{os.fspath(folder)!r} holds a log; expected an empty folder")
         begun = BegunLine(
             of=KIND,
             fedroster=__version__,
@@ -86,8 +81,17 @@ class SimulationRecord:
             draws=draws(policy),
             contexts=True,
         )
-        self._writer.append(begun)
-        self._writer.append(Joined(clients=tuple(range(spec.num_clients))))
+        self._lock = FolderLock(place)
+        try:
+            self._writer = Writer(place, rotate_bytes=_ROTATE_BYTES, sync=False)
+            if self._writer.number:
+                self._writer.close()
+                raise LogFileError(f"{os.fspath(folder)!r} holds a log; expected an empty folder")
+            self._writer.append(begun)
+            self._writer.append(Joined(clients=tuple(range(spec.num_clients))))
+        except BaseException:
+            self._lock.release()
+            raise
         self._num_clients = spec.num_clients
 
     def decided(self, context: RoundContext, outcome: Outcome, selection: Selection, state: Any, network: Any) -> None:
