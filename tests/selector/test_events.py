@@ -108,3 +108,25 @@ def test_observers_of_a_file_may_be_an_iterator(tmp_path):
     loaded = Selector.load(tmp_path / "state.npz", make(LETTERS_LIST, num_features=3).policy, observers=observers)
     play(loaded, 1)
     assert seen
+
+
+@pytest.mark.parametrize("forget", [False, True])
+def test_a_decision_that_does_not_hold_any_more_is_not_booked(forget):
+    selector = make(list("abc"))
+    decided = selector.decide()
+    selector.leave(selector.ids_of(decided.chosen)[:1], forget=forget)
+    with pytest.raises(FedrosterError):
+        selector.apply(decided)
+    assert (selector.round, selector.open_rounds()) == (0, {})
+    selector.apply(decided := selector.decide())
+    assert selector.open_rounds() == {1: selector.ids_of(decided.chosen)}
+
+
+def test_what_was_told_before_is_not_booked_again():
+    events = []
+    selector = make(LETTERS_LIST, num_features=3, observers=[lambda event, _: events.append(event)])
+    play(selector, 1)
+    before = selector.participation("trained")
+    with pytest.raises(FedrosterError):
+        selector.apply(events[-1])
+    assert selector.participation("trained") == before

@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 
 from fedroster.core.arrays import BoolArray, IntArray
 from fedroster.core.checks import check_choice, check_flag, check_integer, check_number, real, shown
-from fedroster.core.errors import ConfigurationError, FeedbackError, InvalidInputError, RoundNotBegunError
+from fedroster.core.errors import (
+    ConfigurationError,
+    FeedbackError,
+    InvalidInputError,
+    RoundNotBegunError,
+    StateFileError,
+)
 from fedroster.core.ids import ClientId, checked_ids, is_id
 from fedroster.core.parameters import Named
 from fedroster.core.problem import Feedback, RoundContext, Selection, check_selection, check_weights
@@ -153,8 +159,8 @@ class Views(Named):
 
     def excluded(self) -> dict[ClientId, str]:
         """Members that no policy could choose in the last requested round, and why."""
-        ids: list[Any] = self._members.ids
-        return {ids[slot]: reason for reason, slots in self._book.excluded.items() for slot in slots.tolist()}
+        here = self._members.here
+        return {id: reason for reason, slots in self._book.excluded.items() for id in self._named(slots[here[slots]])}
 
     def allowed(
         self,
@@ -264,6 +270,8 @@ class Situation:
 class Booking(Views):
     """``decide`` reads and draws, ``apply`` books."""
 
+    _found: Any = None  # what was found out last, until something is booked
+
     def decide(self, asked: Asked | Contexts = None, *, explain: bool = False, **named: Any) -> Decided:
         """Decide a round; nothing is booked, and asking twice gives the same answer twice.
 
@@ -277,7 +285,7 @@ class Booking(Views):
         """
         if not isinstance(asked, Asked):
             asked = self._asked(asked, **named)
-        found = self._situation(asked)
+        self._found = found = self._situation(asked)
         context, barred = found.context, found.barred
         selection, why = Selection(context.round, np.zeros(0, np.int64)), ""
         beliefs: dict[str, Any] = {}
@@ -343,7 +351,7 @@ class Booking(Views):
         return RoundContext(
             round=self.round + 1,
             features=features,
-            available=seen & ~barred.out,
+            available=seen & self._members.here & ~barred.out,
             cohort_size=asked.places or self._learner.spec.cohort_size,
             members=None if here.all() else here,
         )
@@ -361,7 +369,7 @@ class Booking(Views):
         ``unlearned`` is None where the caller named none: then the round's length is learned from, too.
         """
         cohort, contexts = self._rounds.cohort(told.round)
-        judged = self._guard.judge(
+        self._found = judged = self._guard.judge(
             told,
             self._learner.expected_times_s(told.client, contexts[np.isin(cohort, told.client)]),
             round_s=round_s,
@@ -374,7 +382,8 @@ class Booking(Views):
     def apply(self, event: Event) -> Event:
         """Book an event: a decision of :meth:`decide`, or what another selector in the same state was told.
 
-        Whatever happens to a selector happens here: in a live round, after a restart and when a log is verified.
+        Whatever happens to a selector happens here: in a live round, after a restart and when a log is verified.  No
+        record and no observer is told.
 
         Args:
             event: The event.
@@ -393,7 +402,7 @@ class Booking(Views):
             case Decided():
                 self._book_decision(event, keep)
             case Told():
-                if event.found is None:
+                if event.found is None or event.found is not self._found:
                     told = self._rounds.matched(event.feedback)
                     event = self._heard(told, event.at_s, event.round_s, event.costs, event.unlearned)
                 self._book_answers(event, keep)
@@ -410,6 +419,7 @@ class Booking(Views):
             case Noted():
                 keep()
                 self._notes.book(event, self.round)
+        self._found = None
         return event
 
     def _book_decision(self, event: Decided, keep: Callable[[], None]) -> None:
@@ -418,9 +428,9 @@ class Booking(Views):
             raise FeedbackError(f"round {event.round} follows round {self.round}")
         if event.capacity != self._members.capacity:
             raise FeedbackError(f"round {event.round} has {event.capacity} slots; expected {self._members.capacity}")
-        found = event.found or self._situation(asked)
-        if event.found is None:
-            found = self._told_of(event, found)
+        found = event.found
+        if found is None or found is not self._found:
+            found = self._told_of(event, self._situation(asked))
         ends_round = not asked.places or self._rounds.filled + event.chosen.shape[0] >= self._learner.spec.cohort_size
         book = self._learner.committed(
             found.context,
@@ -484,7 +494,10 @@ class Booking(Views):
 
     def _book_settings(self, event: BegunLine | Set, keep: Callable[[], None]) -> None:
         settings, mine = event.settings, self._settings
-        Settings.read({"settings": to_builtins(settings)})  # raises where one is out of its range
+        try:
+            Settings.read({"settings": to_builtins(settings)})
+        except StateFileError as error:
+            raise ConfigurationError(str(error)) from error
         if settings != replaced(settings, cohort_size=mine.cohort_size, seed=mine.seed, budgets=mine.budgets):
             raise FeedbackError("the settings have another cohort size, seed or budgets than their selector")
         rules = Rules.from_table(settings.rules.table)

@@ -138,7 +138,7 @@ class EdgeSelector(Selector):
 
     def _context(self, asked: Asked, barred: Barred, seen: BoolArray) -> RoundContext:
         links = cast("Reach", asked.links)
-        usable = asked.available & ~barred.out[asked.slot]
+        usable = asked.available & (self._members.here & ~barred.out)[asked.slot]
         away = self._guard.resting()
         away[asked.slot[asked.available]] = False
         cost = self._guard.charged(asked.slot, links.price)
