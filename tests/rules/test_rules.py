@@ -25,6 +25,7 @@ from fedroster.errors import (
 )
 from fedroster.record import verify
 from fedroster.record.why import why
+from fedroster.rules.feasible import debts_rest
 from fedroster.rules.rules import Names
 
 SITES = ["hospital-a", "hospital-b", "hospital-c", "clinic-a", "clinic-b", "laptop"]
@@ -88,6 +89,15 @@ def test_a_pause_has_its_reason_too_and_a_rule_goes_before_it():
     selector.observe(1, times_s={"c": 1.0}, failed=["a"])
     assert selector.select().clients == ("c",)
     assert selector.excluded() == {"b": "denied by 'b'", "a": "paused"}
+
+
+def test_who_has_left_is_not_excluded_any_more():
+    selector = make(Rules(deny=["a", "b"]), clients=["a", "b", "c"])
+    selector.select()
+    selector.leave(["a"])
+    selector.leave(["b"], forget=True)
+    selector.join(["new"])  # into the slot that b gave back
+    assert selector.excluded() == {}
 
 
 # -------------------------------------------------------------------- numbers in a cohort
@@ -414,6 +424,15 @@ def test_a_check_asks_how_long_rounds_take_and_who_is_there():
     assert rules.check(COUNTRIES, cohort_size=3)[0].startswith("the groups' least numbers add up to 4")
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"cohort_size": 0}, {"beta": 2.0}, {"availability": {"fr-1": np.nan}}, {"availability": "x"}, {"round_s": -1.0}],
+)
+def test_a_check_of_what_cannot_be_is_refused(wrong):
+    with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+        Rules(least_separation="1h").check(COUNTRIES, **wrong)
+
+
 def test_a_selector_finds_out_who_is_rarely_there():
     rules = Rules(groups={"de": Group(["de-*"], least=2)})
     selector = make(rules, clients=COUNTRIES, cohort_size=4)
@@ -497,12 +516,13 @@ def test_a_table_of_rules_gives_the_same_rules():
 
 def test_numbers_of_numpy_are_numbers():
     whole, seconds = np.int64(1), np.float32(2.0)
-    limits = {"most_per_window": whole, "window": np.int64(4), "least_separation_s": seconds, "least_cohort": whole}
+    limits = {"most_per_window": whole, "window": np.int64(2), "least_separation_s": seconds, "least_cohort": whole}
     rules = Rules(groups={"g": Group(["a"], most=whole)}, priorities={"a": whole}, **limits)
     failures = FailureRules(np.bool_(True), np.int64(2), np.int64(9))
     selector = Selector(Uniform(), cohort_size=2, clients=["a", "b"], rules=rules, failures=failures)
     assert selector.rules == Rules.from_table(rules.as_table()) == rules
     assert len(selector.select().clients) == 2
+    assert (rules.longest_rounds, debts_rest(rules, 0.6)) == (2, True)
     with pytest.raises(ConfigurationError, match="priority of 'a'"):
         Rules(priorities={"a": -(10**30)})
 
@@ -525,6 +545,33 @@ def test_rules_in_time_are_in_the_record(tmp_path):
     again = Log(tmp_path).selector(Uniform())
     assert again.rules == rules
     assert again.excluded() == selector.excluded()
+
+
+def test_a_state_is_read_back_whose_clock_was_set_back(tmp_path):
+    times_s = iter([0.7, 0.1, 0.4, 0.3, 0.9, 0.2, 0.2, 0.15, 0.5, 0.05])
+    selector = make(Rules(least_cohort=1), clients=["a", "b"], clock=lambda: next(times_s))
+    for _ in range(10):
+        selector.select()
+    selector.save(tmp_path / "state.npz")  # sums of these numbers are rounded
+    assert Selector.load(tmp_path / "state.npz", Uniform()).round == 10
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"rules": Rules(most_participations=2**60)},
+        {"rules": Rules(least_separation_s=1e13)},
+        {"patience_rounds": 2**60},
+        {"failures": FailureRules(pause_after=2**60)},
+    ],
+)
+def test_numbers_that_no_log_holds_are_refused_where_they_are_given(given):
+    with pytest.raises(ConfigurationError, match="expected|Expected"):
+        make(**{"rules": None, **given})
+    selector = make(None)
+    if "failures" not in given:
+        with pytest.raises(ConfigurationError):
+            setattr(selector, *next(iter(given.items())))
 
 
 def test_a_forgotten_client_begins_anew():

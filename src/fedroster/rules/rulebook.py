@@ -141,6 +141,7 @@ class RuleBook:
         """Forget what some members did, before they are unknown."""
         self.has_forgotten |= bool(members.last_round[slots].any())
         self._recent = deque((number, at_s, cohort[~np.isin(cohort, slots)]) for number, at_s, cohort in self._recent)
+        self.excluded = {reason: out[~np.isin(out, slots)] for reason, out in self.excluded.items()}
 
     def _meet(self, members: ClientSlots) -> None:
         """Judge the names of all slots that were not judged before; a slot without a client is in no group."""
@@ -270,7 +271,8 @@ class RuleBook:
             return
         self._ahead_s += max(0.0, self._clock_s - at_s)
         self._clock_s = at_s
-        members.last_s[chosen] = now_s = self._time_s(at_s)
+        latest_s = self._recent[-1][1] if self._recent else 0.0  # sums are rounded, and time never goes back
+        members.last_s[chosen] = now_s = max(self._time_s(at_s), latest_s)
         if chosen.shape[0]:
             self._recent.append((round, now_s, chosen.copy()))
         needed = 1 + len(self._in_window(round, now_s))

@@ -198,12 +198,14 @@ class Rules(Named):
             keep(self, "least_separation", 1)
         else:
             check_integer("least_separation", self.least_separation, least=1)
+            keep(self, "least_separation", int(self.least_separation))
         if isinstance(self.window, str):
             _seconds("window", self.window)
         for limit, least in (("most_participations", 0), ("most_per_window", 1), ("window", 1)):
             value = getattr(self, limit)
             if value is not None and not (limit == "window" and isinstance(value, str)):
                 check_integer(limit, value, least=least)
+                keep(self, limit, int(value))
         if (self.most_per_window is None) != (self.window is None):
             raise ConfigurationError(
                 f"most_per_window is {self.most_per_window} and window is {self.window}; expected both or neither"
@@ -262,8 +264,13 @@ class Rules(Named):
             round_s: Time from one round to the next, seconds; None leaves out windows and separations in time.
 
         Raises:
+            ConfigurationError: If a number is out of its range.
             InvalidInputError: If a member is no id, or named twice.
         """
+        if cohort_size is not None:
+            check_integer("cohort_size", cohort_size, least=1)
+        if round_s is not None:
+            check_number("round_s", round_s, above=0.0)
         ids, lists = checked_ids(members), Lists(self)
         judged = []
         for client in ids:
@@ -272,6 +279,8 @@ class Rules(Named):
                 judged.append((client, group, priority))
         of_each = availability if isinstance(availability, Mapping) else dict.fromkeys(ids, availability)
         there = [of_each.get(client, 1.0) for client, _, _ in judged]
+        for name, value in [("beta", beta), *(("availability", each) for each in there)]:
+            check_number(name, value, least=0.0, most=1.0)
         found = flaws(
             self,
             beta=beta,
