@@ -10,9 +10,11 @@ import pytest
 
 from federations import LETTERS_LIST, POLICY, after_a_kill, kept, play
 from fedroster import COCS, RBCSF, EdgeSelector, Floor, Rules, Selector, Uniform
-from fedroster.core.state import load_arrays
+from fedroster.core.state import load_arrays, save_arrays
 from fedroster.errors import ConfigurationError, InfeasibleError, InUseError, LogFileError
+from fedroster.folder.chain import files_of, lines_of
 from fedroster.folder.events import Left
+from fedroster.folder.lines import UndoneLine
 from fedroster.record import Log, Record, verify
 from fedroster.selector import entered, note, noted, settings_of
 
@@ -269,3 +271,41 @@ def test_members_that_are_not_named_leave_in_the_order_of_their_slots(tmp_path):
     opened(tmp_path, clients=["d"], observers=[lambda event, selector: events.append(event)])
     (left,) = (event.clients for event in events if isinstance(event, Left))
     assert left == tuple(client for client in LETTERS_LIST if client != "d")
+
+
+def test_a_line_is_taken_back_once(tmp_path, monkeypatch):
+    selector = begun(tmp_path / "log")
+    ask(selector)
+    with monkeypatch.context() as broken:
+        broken.setattr("fedroster.selector.guard.Guard.see", lambda *_: 1 / 0)  # after the line is written
+        with pytest.raises(ZeroDivisionError):
+            ask(selector)
+    with monkeypatch.context() as full:
+        full.setattr("fedroster.folder.record.write_snapshot", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
+        full.setattr("fedroster.folder.chain.Writer.is_full", True)
+        for _ in range(2):
+            with pytest.raises(OSError, match="full"):
+                ask(selector)
+    ask(selector)
+    assert [line.content.of for line in lines_of(tmp_path / "log") if isinstance(line.content, UndoneLine)] == [4]
+    assert [played.round for played in Log(tmp_path / "log").rounds] == [1, 2]
+
+
+def test_a_forged_beginning_or_place_is_no_traceback(tmp_path):
+    for _ in range(2):
+        first = EdgeSelector.open(tmp_path / "log", COCS(), budgets={"n": 1.5}, cohort_size=2, clients=["a", "b"])
+        first.observers[0].close()
+    for state in (tmp_path / "log").glob("*.npz"):
+        arrays, header = load_arrays(state, kind="edge-selector")
+        save_arrays(state, dict(arrays), header | {"place": 1.0}, kind="edge-selector")
+    again = EdgeSelector.open(tmp_path / "log", COCS(), budgets={"n": 1.5}, cohort_size=2)  # from the lines alone
+    assert again.clients == ("a", "b")
+    again.observers[0].close()
+    for state in (tmp_path / "log").glob("*.npz"):
+        state.unlink()
+    (file,) = files_of(tmp_path / "log")
+    begun_line = json.loads(file.read_bytes().splitlines()[0])
+    del begun_line["settings"]["budgets"]
+    file.write_text(json.dumps(begun_line) + "\n")
+    with pytest.raises(LogFileError, match="budgets"):
+        EdgeSelector.open(tmp_path / "log", COCS(), budgets={"n": 1.5}, cohort_size=2)

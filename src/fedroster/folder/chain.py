@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from fedroster.core.errors import InUseError, LogFileError
 from fedroster.core.outside import plain
@@ -164,19 +163,14 @@ def torn_bytes(folder: Path) -> int:
     if not files:
         return 0
     with files[-1].open("rb") as file:
-        return _torn(file)
-
-
-def _torn(file: IO[bytes]) -> int:
-    """How many bytes there are after the last end of a line."""
-    size = at = file.seek(0, os.SEEK_END)
-    while at > 0:
-        file.seek(begin := max(0, at - _BLOCK))
-        found = file.read(at - begin).rfind(b"\n")
-        if found >= 0:
-            return size - begin - found - 1
-        at = begin
-    return size
+        size = at = file.seek(0, os.SEEK_END)
+        while at > 0:
+            file.seek(begin := max(0, at - _BLOCK))
+            found = file.read(at - begin).rfind(b"\n")
+            if found >= 0:
+                return size - begin - found - 1
+            at = begin
+        return size
 
 
 def _check(line: Line, last: Line | None, *, begins_chain: bool, begins_file: bool) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.arrays import FloatArray
 from fedroster.core.checks import shown
 from fedroster.core.errors import FedrosterError, LogFileError
 from fedroster.core.ids import ClientId, ClientSlots, checked_ids
@@ -417,11 +417,6 @@ def _read_links(value: LinksSaid, rows: int) -> Reach:
     if server.shape != row.shape:
         raise LogFileError(f"{row.shape[0]} links have {server.shape[0]} servers")
     return Reach(row, server, unpack_floats(value.price, rows))
-
-
-def read_chosen(line: DecidedLine, capacity: int) -> IntArray:
-    """Slots of a cohort."""
-    return unpack_ints(line.chosen, below=capacity, most=capacity, order="distinct")
 
 
 def read_told(line: ToldLine, capacity: int) -> Told:

@@ -42,15 +42,7 @@ from fedroster.folder.events import (
     Snapshot,
     Told,
 )
-from fedroster.folder.lines import (
-    AnyLine,
-    DecidedLine,
-    UndoneLine,
-    event_of,
-    hashed,
-    hidden,
-    line_of,
-)
+from fedroster.folder.lines import AnyLine, DecidedLine, UndoneLine, event_of, hashed, hidden, line_of
 from fedroster.folder.settings import RulesSaid
 
 _logger = logging.getLogger(__name__)
@@ -213,7 +205,7 @@ class Record:
             except StateFileError as error:
                 _logger.warning("a kept state is passed over: %s", error)
                 continue
-            if (place := header.get("place")) is None or place.get("gap"):
+            if not isinstance(place := header.get("place"), dict) or place.get("gap"):
                 continue
             number, digest = self._place_of(place)
             if number <= self._writer.number:
@@ -281,13 +273,14 @@ class Record:
             self._keep_state()
         if self._is_ours and self._unbooked is not None:
             self._writer.append(UndoneLine(of=self._unbooked))
+            self._unbooked = None  # whatever fails from here on: a line is taken back once
         if self._has_gap:
             self._begun(follows=False)
         elif not self._is_ours:
             self._begun(has_start=False)
         elif self._writer.is_full:
             self._begun()
-        self._has_gap, self._unbooked = False, None
+        self._has_gap = False
         if isinstance(event, Joined | Left):
             event = replace(event, clients=tuple(map(self.alias, event.clients)))
         line = line_of(event, contexts=self._contexts, key=self._key)

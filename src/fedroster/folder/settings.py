@@ -61,12 +61,6 @@ class RulesSaid(LinePart, kw_only=True, frozen=True):
     least_separation_s: Seconds | None = None
     digest: Word = ""
 
-    @classmethod
-    def of(cls, table: Mapping[str, Any]) -> RulesSaid:
-        """The rules of a table, whose values a line's writer checks."""
-        groups = {name: GroupSaid(**group) for name, group in table.get("groups", {}).items()}
-        return cls(**{**table, "groups": groups or None})
-
     @property
     def table(self) -> dict[str, Any]:
         """The rules as a table; empty for none, a digest where they are hidden."""

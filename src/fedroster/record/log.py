@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Unpack, overload
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from fedroster.core.errors import FedrosterError, LogFileError, UnknownNameError
 from fedroster.core.ids import ClientId
 from fedroster.core.problem import Status
 from fedroster.core.protocols import AnyPolicy, missing_signals
+from fedroster.folder.arrays import unpack_ints
 from fedroster.folder.chain import (
     LONGEST_LINE,
     Line,
@@ -38,7 +39,6 @@ from fedroster.folder.lines import (
     ToldLine,
     UndoneLine,
     event_of,
-    read_chosen,
     read_told,
 )
 from fedroster.record.following import Following
@@ -250,7 +250,7 @@ class Log:
                 memberships.changes.append(line)
             elif isinstance(said, DecidedLine):
                 capacity = memberships.at(len(memberships.changes)).capacity
-                chosen = read_chosen(said, capacity)
+                chosen = unpack_ints(said.chosen, below=capacity, most=capacity, order="distinct")
                 place = _Place(line, said.round, chosen, len(memberships.changes), self._rules)
                 if self._places and place.round <= self._places[-1].round:
                     raise LogFileError(f"round {place.round} follows round {self._places[-1].round}")
@@ -343,11 +343,7 @@ class _LoggedRounds(Sequence[LoggedRound]):
     def __len__(self) -> int:
         return len(self._places)
 
-    @overload
-    def __getitem__(self, index: int) -> LoggedRound: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[LoggedRound]: ...
-    def __getitem__(self, index: int | slice) -> LoggedRound | Sequence[LoggedRound]:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return _LoggedRounds(self._places[index], self._memberships)
         place = self._places[index]

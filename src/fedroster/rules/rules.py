@@ -233,9 +233,7 @@ class Rules(Named):
     @property
     def longest_rounds(self) -> int:
         """Rounds after which a participation keeps a client out no more, but for times and totals; 1 for the next."""
-        window = self.window if isinstance(self.window, int) else 1
-        separation = self.least_separation if isinstance(self.least_separation, int) else 1
-        return max(window, separation)
+        return max(self.window if isinstance(self.window, int) else 1, int(self.least_separation))
 
     def check(
         self,
@@ -272,27 +270,24 @@ class Rules(Named):
         if round_s is not None:
             check_number("round_s", round_s, above=0.0)
         ids, lists = checked_ids(members), Lists(self)
-        judged = []
-        for client in ids:
-            why, group, priority = lists.judge(client)
-            if not why:
-                judged.append((client, group, priority))
+        judged = [(client, *lists.judge(client)) for client in ids]
+        allowed = [(client, group, priority) for client, why, group, priority in judged if not why]
         of_each = availability if isinstance(availability, Mapping) else dict.fromkeys(ids, availability)
-        there = [of_each.get(client, 1.0) for client, _, _ in judged]
+        there = [of_each.get(client, 1.0) for client, _, _ in allowed]
         for name, value in [("beta", beta), *(("availability", each) for each in there)]:
             check_number(name, value, least=0.0, most=1.0)
         found = flaws(
             self,
             beta=beta,
             cohort_size=cohort_size,
-            group=np.array([group for _, group, _ in judged], np.int64),
-            priority=np.array([priority for _, _, priority in judged], np.int64),
+            group=np.array([group for _, group, _ in allowed], np.int64),
+            priority=np.array([priority for _, _, priority in allowed], np.int64),
             availability=np.array(there, np.float64),
             num_members=len(ids),
             round_s=round_s,
         )
         never = "" if cohort_size is None else impossible(self, cohort_size)
-        return (*([never] if never else []), *found.values())
+        return tuple(filter(None, (never, *found.values())))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Rules:

@@ -13,13 +13,7 @@ from numpy.typing import NDArray
 
 from fedroster.core.arrays import BoolArray, IntArray
 from fedroster.core.checks import check_choice, check_flag, check_integer, check_number, real, shown
-from fedroster.core.errors import (
-    ConfigurationError,
-    FeedbackError,
-    InvalidInputError,
-    RoundNotBegunError,
-    StateFileError,
-)
+from fedroster.core.errors import ConfigurationError, FeedbackError, InvalidInputError, RoundNotBegunError
 from fedroster.core.ids import ClientId, checked_ids, is_id
 from fedroster.core.parameters import Named
 from fedroster.core.problem import Feedback, RoundContext, Selection, check_selection, check_weights
@@ -270,7 +264,7 @@ class Situation:
 class Booking(Views):
     """``decide`` reads and draws, ``apply`` books."""
 
-    _found: Any = None  # what was found out last, until something is booked
+    _found: Any = ()  # what was found out last, until something is booked
 
     def decide(self, asked: Asked | Contexts = None, *, explain: bool = False, **named: Any) -> Decided:
         """Decide a round; nothing is booked, and asking twice gives the same answer twice.
@@ -402,7 +396,7 @@ class Booking(Views):
             case Decided():
                 self._book_decision(event, keep)
             case Told():
-                if event.found is None or event.found is not self._found:
+                if event.found is not self._found:
                     told = self._rounds.matched(event.feedback)
                     event = self._heard(told, event.at_s, event.round_s, event.costs, event.unlearned)
                 self._book_answers(event, keep)
@@ -419,7 +413,7 @@ class Booking(Views):
             case Noted():
                 keep()
                 self._notes.book(event, self.round)
-        self._found = None
+        self._found = ()
         return event
 
     def _book_decision(self, event: Decided, keep: Callable[[], None]) -> None:
@@ -429,7 +423,7 @@ class Booking(Views):
         if event.capacity != self._members.capacity:
             raise FeedbackError(f"round {event.round} has {event.capacity} slots; expected {self._members.capacity}")
         found = event.found
-        if found is None or found is not self._found:
+        if found is not self._found:
             found = self._told_of(event, self._situation(asked))
         ends_round = not asked.places or self._rounds.filled + event.chosen.shape[0] >= self._learner.spec.cohort_size
         book = self._learner.committed(
@@ -494,10 +488,7 @@ class Booking(Views):
 
     def _book_settings(self, event: BegunLine | Set, keep: Callable[[], None]) -> None:
         settings, mine = event.settings, self._settings
-        try:
-            Settings.read({"settings": to_builtins(settings)})
-        except StateFileError as error:
-            raise ConfigurationError(str(error)) from error
+        Settings.read({"settings": to_builtins(settings)})  # raises where one is out of its range
         if settings != replaced(settings, cohort_size=mine.cohort_size, seed=mine.seed, budgets=mine.budgets):
             raise FeedbackError("the settings have another cohort size, seed or budgets than their selector")
         rules = Rules.from_table(settings.rules.table)

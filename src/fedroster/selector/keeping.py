@@ -240,13 +240,17 @@ def said(options: Options) -> dict[str, Any]:
             check_integer(name, value, least=1)
             changed[name] = int(value)
     if "rules" in changed:
-        changed["rules"] = RulesSaid.of(checked_rules(changed["rules"]).as_table())
+        changed["rules"] = checked_rules(changed["rules"]).as_table()
     if "failures" in changed:
         failures = FailureRules() if changed["failures"] is None else changed["failures"]
         if not isinstance(failures, FailureRules):
             raise ConfigurationError(f"failures are {shown(failures)}; expected a fedroster.FailureRules")
         changed["failures"] = bool(failures.learned), int(failures.pause_after), int(failures.longest_pause)
-    return changed
+    try:
+        settings = Settings.read({"settings": {"cohort_size": 1, "seed": 0} | changed})
+    except StateFileError as error:
+        raise ConfigurationError(str(error)) from error
+    return {name: getattr(settings, name) for name in changed}
 
 
 def entered(fresh: S, record: Record, changed: Mapping[str, Any] | None = None) -> S:
@@ -283,7 +287,7 @@ def entered(fresh: S, record: Record, changed: Mapping[str, Any] | None = None) 
             selector: S = made(policy, clock=fresh._clock, **made_with(began.settings, began.num_features))
         else:
             selector = in_state(type(fresh), state, fresh._learner.policy, fresh._clock, any_parameters=True)
-    except StateFileError as error:
+    except (StateFileError, TypeError) as error:  # a selector of a kind that has budgets, or has none
         raise LogFileError(f"{wrong} ({error})") from error
     selector._observers = Observers(observers)
     _catch_up(selector, place, settings.rules)

@@ -145,14 +145,6 @@ class Learner:
         number = self._num_forgotten if forgotten is None else forgotten
         return self.policy.init(spec, rng=self.streams.at("policy-init", *([number] if number else [])))
 
-    def check_promise(self, num_members: int) -> None:
-        """Raise an ``InfeasibleError`` if the policy's guarantee is impossible for this many members."""
-        self.policy.check(self.promised(num_members))
-
-    def promised(self, num_members: int) -> ProblemSpec:
-        """What a promise is made for: this many members."""
-        return replace(self.spec, num_clients=max(1, num_members))
-
     def grown(self, capacity: int, *, is_new: bool) -> Change:
         """The making of room for this many clients; ``is_new`` if there was no client before."""
         spec, state = self.spec, self.state

@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -33,13 +33,7 @@ from fedroster.core.outside import plain
 from fedroster.core.problem import Status
 from fedroster.core.protocols import AnyPolicy, signs
 from fedroster.core.state import as_labelled
-from fedroster.folder.events import (
-    Decided,
-    Joined,
-    Left,
-    Observer,
-    Set,
-)
+from fedroster.folder.events import Decided, Joined, Left, Observer, Set
 from fedroster.folder.record import Observers, Record
 from fedroster.folder.settings import Settings
 from fedroster.queues import AVAILABILITY_PERIOD
@@ -165,7 +159,7 @@ class Selector(Kept):
         self._follow(replaced(settings, budgets=self._budgets))
         self._last_look = 0
         self._book = RuleBook(rules, cohort_size=self.cohort_size, beta=self._beta)
-        self._learner.check_promise(self._book.num_allowed(self._members, first := checked_ids(clients)))
+        self._check_promise(first := checked_ids(clients))
         self._begin(None, is_new=True)
         self.join(first)
 
@@ -335,7 +329,7 @@ class Selector(Kept):
     def policy(self, value: AnyPolicy) -> None:
         with self._calls:
             self._learner.followed(value, self.round)
-            value.check(self._learner.promised(self._book.num_allowed(self._members)))
+            self._check_promise(policy=value)
             try:
                 as_labelled(repr(value), self.policy)
             except StateFileError as error:
@@ -343,6 +337,11 @@ class Selector(Kept):
             if repr(value) != repr(self.policy):
                 self._commit(Set(settings=self._settings, policy=repr(value)))
                 self._warn()
+
+    def _check_promise(self, joining: Iterable[ClientId] = (), policy: AnyPolicy | None = None) -> None:
+        """Raise an ``InfeasibleError`` if a policy's promise is impossible for the members and those that join."""
+        num_members = max(1, self._book.num_allowed(self._members, joining))
+        (self.policy if policy is None else policy).check(replace(self._learner.spec, num_clients=num_members))
 
     @property
     def cohort_size(self) -> int:
@@ -402,10 +401,10 @@ class Selector(Kept):
         event = Joined(clients=tuple(self._unmasked(checked_ids(clients))))
         self._members.wanted_capacity(event.clients)
         try:
-            self._learner.check_promise(self._book.num_allowed(self._members, event.clients))
+            self._check_promise(event.clients)
         except InfeasibleError as error:  # before anything is booked: a caller may turn warnings into errors
             with suppress(InfeasibleError):  # once: not where the members before were too many already
-                self._learner.check_promise(self._book.num_allowed(self._members))
+                self._check_promise()
                 warnings.warn(str(error), FairnessWarning, stacklevel=3)
         if event.clients:
             self._commit(event)
