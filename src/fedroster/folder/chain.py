@@ -255,9 +255,8 @@ class Writer:
         if self._file is not None and self.is_full:
             self._check_file(self._file)
             self.close()
-        if self._file is None:
-            self._open(self.folder / f"rounds-{self.number + 1:012}.jsonl")
-        self._write(text + b"\n", sync=self._sync if sync is None else sync)
+        file = self._open(self.folder / f"rounds-{self.number + 1:012}.jsonl") if self._file is None else self._file
+        self._write(file, text + b"\n", sync=self._sync if sync is None else sync)
         self.number, self.digest = self.number + 1, hashlib.sha256(text).hexdigest()
 
     @property
@@ -272,14 +271,15 @@ class Writer:
             _sync(self._file)
             self._is_synced = True
 
-    def _open(self, file: Path) -> None:
+    def _open(self, file: Path) -> int:
         is_new = not file.exists()
-        self._file = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | BINARY, 0o600)
-        self._path, self._size, self._is_torn = file, os.fstat(self._file).st_size, False
+        self._file = number = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | BINARY, 0o600)
+        self._path, self._size, self._is_torn = file, os.fstat(number).st_size, False
         changed = time.time() if is_new else file.stat().st_mtime
         self._day = time.strftime("%Y-%m-%d", time.gmtime(changed))
         if is_new:
             sync_folder(self.folder)
+        return number
 
     def _check_file(self, number: int) -> None:
         """Refuse to write where another program has written, or into what is not the log any more."""
@@ -300,21 +300,19 @@ class Writer:
             )
         self._is_torn = False
 
-    def _write(self, text: bytes, *, sync: bool) -> None:
-        if self._file is None:
-            raise LogFileError("the log is closed")
-        self._check_file(self._file)
+    def _write(self, file: int, text: bytes, *, sync: bool) -> None:
+        self._check_file(file)
         try:
             left = memoryview(text)
             while left:
-                left = left[os.write(self._file, left) :]
+                left = left[os.write(file, left) :]
             if sync:
-                _sync(self._file)
+                _sync(file)
             self._is_synced = sync
         except BaseException as error:
             self._is_torn = True
             with suppress(OSError):  # else before the next line, or when the log is opened again
-                os.ftruncate(self._file, self._size)
+                os.ftruncate(file, self._size)
             if isinstance(error, OSError) and error.filename is None:
                 error.filename = os.fspath(self.folder)
             raise

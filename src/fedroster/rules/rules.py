@@ -274,8 +274,9 @@ class Rules(Named):
         allowed = [(client, group, priority) for client, why, group, priority in judged if not why]
         of_each = availability if isinstance(availability, Mapping) else dict.fromkeys(ids, availability)
         there = [of_each.get(client, 1.0) for client, _, _ in allowed]
-        for name, value in [("beta", beta), *(("availability", each) for each in there)]:
-            check_number(name, value, least=0.0, most=1.0)
+        check_number("beta", beta, least=0.0, most=1.0)
+        for each in there:
+            check_number("availability", each, least=0.0, most=1.0)
         found = flaws(
             self,
             beta=beta,

@@ -250,14 +250,14 @@ class Situation:
         context: What the policy gets.
         seen: Which slots' clients are available, shape (slots,).
         barred: Who cannot be chosen.
-        at_work: Which slots' clients fill places beside the cohort, shape (slots,).
+        busy: Which slots' clients still owe an answer, shape (slots,); in free places they count beside the cohort.
         knows_contexts: Whether there are contexts, from which their length is taken.
     """
 
     context: RoundContext
     seen: BoolArray
     barred: Barred
-    at_work: BoolArray
+    busy: BoolArray
     knows_contexts: bool
 
 
@@ -285,7 +285,7 @@ class Booking(Views):
         beliefs: dict[str, Any] = {}
         try:
             if asked.known:
-                limits = self._book.limits(barred, found.at_work)
+                limits = self._book.limits(barred, found.busy & bool(asked.places))
                 selection, because = self._learner.choose(context, limits, knows_contexts=found.knows_contexts)
                 beliefs["because"] = because
         except RoundNotBegunError as error:
@@ -306,7 +306,7 @@ class Booking(Views):
             servers=None if context.server is None else context.server[links],
             features=context.features[links],
             believed=asked.rows[row_of[chosen]],
-            busy=np.flatnonzero(self._rounds.busy(self._members.capacity) & (not asked.busy_too)),
+            busy=np.flatnonzero(found.busy & (not asked.busy_too)),
             not_begun=why,
             weights=selection.weights,
             found=found,
@@ -329,7 +329,7 @@ class Booking(Views):
             context=self._context(asked, barred, seen),
             seen=seen,
             barred=barred,
-            at_work=busy if asked.places else np.zeros_like(busy),
+            busy=busy,
             knows_contexts=asked.slot.shape[0] > 0,
         )
 
@@ -443,7 +443,7 @@ class Booking(Views):
             if self._book.drew_from_all:
                 could = found.seen & ~found.barred.out
                 self._book.drew_from_all = self._book.is_empty and not (self._members.here & ~could).any()
-            self._guard.see(found.seen | found.at_work, self._members.here)
+            self._guard.see(found.seen | found.busy & bool(asked.places), self._members.here)
         self._rounds.begin(event.round, event.chosen, event.features, event.believed, event.servers)
 
     def _told_of(self, event: Decided, found: Situation) -> Situation:

@@ -114,7 +114,7 @@ class Guard:
     def follow(self, settings: Settings, round: int) -> None:
         """Take settings after a round; pauses end that last longer than they say."""
         self.settings, self.failures = settings, FailureRules(*settings.failures)
-        latest = min(round + self.failures.longest_pause, 2**62) if self.failures.pause_after else 0
+        latest = round + self.failures.longest_pause if self.failures.pause_after else 0
         np.minimum(self._slots.paused_until, latest, out=self._slots.paused_until)
 
     # ---------------------------------------------------------------- ask

@@ -86,16 +86,15 @@ def outcomes(
     if not isinstance(status, Mapping):
         raise InvalidInputError(f"status is a {type(status).__name__}; expected a mapping from client to Status")
     for client, how in status.items():
-        if how is not None and not isinstance(how, Status):
+        if not isinstance(how, Status | None):
             raise InvalidInputError(
                 f"status of client {shown(client)} is {shown(how)}; expected a fedroster.types.Status"
             )
         if how is not None:
             yield client, how
-    lists = {"late": (late, Status.LATE), "dropped": (dropped, Status.DROPPED), "failed": (failed, Status.FAILED)}
-    for name, (clients, how) in lists.items():
+    for name, clients in {"late": late, "dropped": dropped, "failed": failed}.items():
         for client in listed(name, clients):
-            yield client, how
+            yield client, Status[name.upper()]
 
 
 class _Answer:
@@ -329,8 +328,9 @@ class OpenRounds:
         """Load what :meth:`pack` gave."""
         self.last = header["round"]
         self.filled = whole(header, "filled", 0, header["settings"]["cohort_size"] - 1)
-        numbers = [whole(dict(enumerate(entry)), 0, 1, self.last) for entry in header["pending"]]
-        sizes = [whole(dict(enumerate(entry)), 1, 1, header["capacity"]) for entry in header["pending"]]
+        pending = [dict(enumerate(entry)) for entry in header["pending"]]
+        numbers = [whole(entry, 0, 1, self.last) for entry in pending]
+        sizes = [whole(entry, 1, 1, header["capacity"]) for entry in pending]
         total, length = sum(sizes), header["num_features"]
         if numbers != sorted(set(numbers)) or (numbers and (numbers[0] <= self.last - self.patience or length is None)):
             raise StateFileError(f"open rounds in the state file are {numbers[:5]}...; expected some of the last ones")
@@ -347,10 +347,8 @@ class OpenRounds:
             if (arrays[name] + waiting > arrays["chosen"]).any():
                 raise StateFileError(f"{name!r} in the state file counts more answers than were awaited")
         named = [client is not None for client in header["ids"]] + [False] * header["capacity"]
-        low = 0
-        for number, count in zip(numbers, sizes, strict=True):
-            self._pending[number] = part = kept.rows(slice(low, low + count))
-            low += count
+        for number, count, end in zip(numbers, sizes, np.cumsum(sizes).tolist(), strict=True):
+            self._pending[number] = part = kept.rows(slice(end - count, end))
             known = all(named[each] for each in part.slot) and np.unique(part.slot).shape[0] == count
             if not known or not np.isin(part.status, (*Status, OPEN)).all() or not (part.status == OPEN).any():
                 raise StateFileError(f"open round {number} in the state file has impossible clients or outcomes")

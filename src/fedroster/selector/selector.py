@@ -159,7 +159,7 @@ class Selector(Kept):
         self._follow(replaced(settings, budgets=self._budgets))
         self._last_look = 0
         self._book = RuleBook(rules, cohort_size=self.cohort_size, beta=self._beta)
-        self._check_promise(first := checked_ids(clients))
+        self._check_promise(policy, first := checked_ids(clients))
         self._begin(None, is_new=True)
         self.join(first)
 
@@ -232,8 +232,7 @@ class Selector(Kept):
         if not beta or of == "available" or self.round == self._last_look or self.round % AVAILABILITY_PERIOD:
             return
         self._last_look = self.round  # once: a caller that turns warnings into errors can go on
-        rare = self._members.seen_too_rarely(beta)
-        if rare:
+        if rare := self._members.seen_too_rarely(beta):
             warnings.warn(
                 f"beta = {beta} cannot be met for {len(rare)} clients that are available less often, "
                 f"such as {rare[:5]}",
@@ -329,7 +328,7 @@ class Selector(Kept):
     def policy(self, value: AnyPolicy) -> None:
         with self._calls:
             self._learner.followed(value, self.round)
-            self._check_promise(policy=value)
+            self._check_promise(value)
             try:
                 as_labelled(repr(value), self.policy)
             except StateFileError as error:
@@ -338,10 +337,10 @@ class Selector(Kept):
                 self._commit(Set(settings=self._settings, policy=repr(value)))
                 self._warn()
 
-    def _check_promise(self, joining: Iterable[ClientId] = (), policy: AnyPolicy | None = None) -> None:
+    def _check_promise(self, policy: AnyPolicy, joining: Iterable[ClientId] = ()) -> None:
         """Raise an ``InfeasibleError`` if a policy's promise is impossible for the members and those that join."""
         num_members = max(1, self._book.num_allowed(self._members, joining))
-        (self.policy if policy is None else policy).check(replace(self._learner.spec, num_clients=num_members))
+        policy.check(replace(self._learner.spec, num_clients=num_members))
 
     @property
     def cohort_size(self) -> int:
@@ -401,10 +400,10 @@ class Selector(Kept):
         event = Joined(clients=tuple(self._unmasked(checked_ids(clients))))
         self._members.wanted_capacity(event.clients)
         try:
-            self._check_promise(event.clients)
+            self._check_promise(self.policy, event.clients)
         except InfeasibleError as error:  # before anything is booked: a caller may turn warnings into errors
             with suppress(InfeasibleError):  # once: not where the members before were too many already
-                self._check_promise()
+                self._check_promise(self.policy)
                 warnings.warn(str(error), FairnessWarning, stacklevel=3)
         if event.clients:
             self._commit(event)
@@ -415,8 +414,8 @@ class Selector(Kept):
         if (record := self._observers.record) is None or not self._members.ids:
             return clients
         known = set(self._members.ids)
-        names = {record.alias(client): client for client in clients if client not in known}
-        names = {alias: client for alias, client in names.items() if alias in known}
+        unknown = (client for client in clients if client not in known)
+        names = {alias: client for client in unknown if (alias := record.alias(client)) in known}
         self._members.rename(names)
         here = set(self._members.clients) & set(names.values())
         return [client for client in clients if client not in here]
@@ -480,10 +479,9 @@ class Selector(Kept):
             fresh = cls(policy, clients=first, clock=clock, observers=observers, **beginnings)
             selector = entered(fresh, record, said(given))
             if wanted is not None:
-                missing, here = selector._unmasked(wanted), set(selector.clients)
-                selector.join([client for client in missing if client not in here])
-                gone = here.difference(wanted)
-                selector.leave([client for client in selector.clients if client in gone])
+                here, named = set(selector.clients), set(wanted)
+                selector.join([client for client in wanted if client not in here])
+                selector.leave([client for client in selector.clients if client not in named])
         except BaseException:
             record.close()
             raise
