@@ -311,14 +311,15 @@ class Rounds:
     def go_on(self, here: Sequence[Node]) -> Choice | None:
         """Go on with the round that was begun before a restart, so that no node is counted twice.
 
-        Those of its nodes that are not ``here`` have dropped out.  Returns the round; None if none is here.
+        Those of its nodes that are not ``here`` have dropped out.  Returns the round of the others; None if none is here.
         """
         self.is_resuming = False
         cohort = self.current.clients
         self.log.info("round %d goes on with %d of %d nodes", self.current.round, len(here), len(cohort))
         there = {node.name: node.node_id for node in here}
         self.miss(self.current.round, cohort.keys() - there)
-        self.current = replace(self.current, clients={**cohort, **there}, is_resumed=True)
+        clients = {name: there[name] for name in cohort if name in there}  # a site that is gone cannot be called
+        self.current = replace(self.current, clients=clients, is_resumed=True)
         if not here:
             return None
         self._note()

@@ -87,6 +87,9 @@ def test_a_node_that_is_gone_is_named(tmp_path, caplog):
     assert reports[0].num_in_time == 1
     assert f"gone since round 2 was interrupted: {gone}" in caplog.text
     assert again.selector.open_rounds() == {}
+    renumber(nodes, is_online=True)
+    play(again, fake)
+    assert reports[1].num_available == 4  # it is back, and not busy
 
 
 def test_the_first_round_waits_for_a_cohort_of_slow_answers():

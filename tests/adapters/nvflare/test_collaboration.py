@@ -166,6 +166,12 @@ def test_a_run_goes_on_after_a_restart_with_the_interrupted_round(tmp_path):
         clients.call("train", model(), number=10)
         assert reports[1].round == 4
         clients.release()
+    del sites[reports[1].clients[0]]
+    with job(sites):  # started again without a site of the interrupted round
+        clients, reports = clients_of(m=2, state_dir=tmp_path, rules=RoundRules(wait_s=0.1))
+        (reply,) = clients.call("train", model(), number=10)
+        assert (reports[0].round, reports[0].clients) == (4, (reply.name,))
+        clients.release()
 
 
 def test_evaluation_asks_those_that_are_idle_and_does_not_wait_for_the_dead():
