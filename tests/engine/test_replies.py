@@ -81,6 +81,19 @@ def test_only_rows_of_bytes_may_grow():
     assert "has shape" in wrong(np.zeros(9, np.int8), sent=ArrayForm((4,), "int8"))
 
 
+@pytest.mark.parametrize(("narrow", "sent"), [("float16", "float32"), ("int8", "int64"), ("int16", "float64")])
+def test_what_overflows_when_it_is_weighed_is_refused_unless_it_was_sent(narrow, sent):
+    value = np.ones((), narrow)
+    assert f"expected {sent}" in wrong(value, sent=ArrayForm((), sent))
+    assert wrong(value, sent=ArrayForm((), narrow)) is None
+
+
+def test_an_integer_that_would_own_the_model_is_a_change():
+    sent = np.int64(0)
+    assert change(np.asarray(sent), np.asarray(2**62)) == 2.0**62
+    assert change(np.zeros(3, np.uint8), np.full(3, 255, np.uint8)) == 0.0
+
+
 def test_weights():
     assert all(check_weight(value) is None for value in (3, 0.5, 1e18))
     assert all(check_weight(value) for value in (0, -1, -0.5, math.nan, math.inf, 1e19, [1], "1", None, True))

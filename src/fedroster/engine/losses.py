@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+
 _MOST_LOSS, _MOST_SAMPLES = 100.0, 1e9
 """Losses are clipped to [0, 100], squared ones to the square of that, numbers of samples to [1, 1e9]."""
 _TIMES_MEDIAN, _RECENT, _LEAST_RECENT = 10.0, 256, 5
@@ -74,7 +76,8 @@ class LossReader:
         most: float,
     ) -> float | None:
         value = metrics.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
+        is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+        if not is_number or not abs(value) < math.inf:
             return None
         recent = self._recent.setdefault(name, deque(maxlen=_RECENT))
         if len(recent) >= _LEAST_RECENT:

@@ -25,6 +25,7 @@ Form = Hashable
 """What a reply holds, apart from its values: names."""
 
 _NUMBERS = "?bhilqBHILQefdFD"  # characters of NumPy's types that hold numbers
+_NARROW = "bhBHe"  # of fewer than 32 bits: an average multiplies them by weights, beyond what they hold
 _MOST_WEIGHT = 1e18
 
 
@@ -43,8 +44,8 @@ def check_array(
 ) -> str | None:
     """Look for what no aggregation can use in an array.
 
-    It must hold finite numbers, of the kind and the shape that were sent, and be what it says that it is.  A single
-    integer may come back for a float.  A row of bytes may have any length: models that are no arrays, such as trees,
+    It must hold finite numbers, of the kind and the shape that were sent, of 32 bits or more or of the type that was
+    sent, and be what it says that it is.  A single integer may come back for a float.  A row of bytes may have any length: models that are no arrays, such as trees,
     travel so.
 
     Args:
@@ -63,8 +64,8 @@ def check_array(
     # A counter, as a layer for batch normalization has it, is averaged to a float and comes back as an integer.
     is_counter = wanted == "f" and found.kind in "iu" and claimed.shape == ()
     # An average takes its first reply's type, Krum a reply as it is; PyTorch reads native bytes and no long doubles.
-    is_odd = (found.char not in _NUMBERS or not found.isnative) and (not sent or claimed.dtype != sent.dtype)
-    if is_odd or (found.kind != wanted and not is_counter):
+    is_odd = found.char not in _NUMBERS or not found.isnative or (sent and found.char in _NARROW)
+    if (is_odd and (not sent or claimed.dtype != sent.dtype)) or (found.kind != wanted and not is_counter):
         return f"is of type {claimed.dtype[:40]!r}; expected {'numbers' if sent is None else sent.dtype}"
     is_bytes = sent and claimed.dtype == sent.dtype == "uint8" and len(claimed.shape) == len(sent.shape) == 1
     if sent and claimed.shape != sent.shape and not is_bytes:
@@ -202,8 +203,8 @@ def largest(arrays: Iterable[Numbers]) -> float:
 
 
 def change(sent: Numbers, returned: Numbers) -> float:
-    """The largest absolute difference of two arrays; 0 for what is no array of floats, or of another shape."""
-    if sent.shape != returned.shape or sent.dtype.kind not in "fc":
+    """The largest absolute difference of two arrays; 0 for bytes, which are no numbers, and for another shape."""
+    if sent.shape != returned.shape or sent.dtype.kind not in "fci":
         return 0.0
     with np.errstate(all="ignore"):
         return largest([returned.astype(np.result_type(sent, np.float64)) - sent])

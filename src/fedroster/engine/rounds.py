@@ -311,7 +311,7 @@ class Rounds:
     def go_on(self, here: Sequence[Node]) -> Choice | None:
         """Go on with the round that was begun before a restart, so that no node is counted twice.
 
-        Those of its nodes that are not ``here`` have dropped out.  Returns the round of the others; None if none is here.
+        Those of its nodes that are not ``here`` have dropped out.  Returns the others' round; None if none is here.
         """
         self.is_resuming = False
         cohort = self.current.clients

@@ -106,6 +106,36 @@ def test_a_diverged_result_and_a_weight_that_would_own_the_model_are_refused():
     assert (controller.saved.params["w"] == 2.0).all()
 
 
+@pytest.mark.parametrize("metric", [np.ones(3), 1j])
+def test_a_metric_of_another_form_ends_no_job_with_a_condition_to_stop(metric):
+    class Stopping(SelectingFedAvg):
+        def __init__(self, **options):
+            super().__init__(stop_cond="loss < 0.001", **options)
+
+    odd = FLModel(params=model(), metrics={"loss": metric})
+    controller, engine, reports = play({"a": Site(), "b": Site(), "odd": Site(fate=(odd,))}, m=3, kind=Stopping)
+    assert not engine.panics
+    assert "another form" in reports[0].reasons["odd"]
+    assert (controller.saved.params["w"] == 1.0).all()
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_lists_in_place_of_arrays_leave_the_model_as_it_is(check):
+    lists = FLModel(params={name: array.tolist() for name, array in model().items()})
+    controller, engine, reports = play({"odd": Site(fate=(lists,))}, m=1, **({} if check else {"check": None}))
+    assert not engine.panics
+    assert (controller.saved.params["w"] == 0.0).all()
+    assert reports[0].num_in_time == 1 - check
+
+
+def test_narrow_numbers_that_overflow_by_their_weight_are_refused():
+    narrow = {name: np.full(array.shape, 2.0, np.float16) for name, array in model().items()}, {"num-examples": 50_000}
+    sites = {name: Site(fate=(({k: v + 1.0 for k, v in model().items()}, {"num-examples": 50_000}),)) for name in "ab"}
+    controller, _, reports = play(sites | {"odd": Site(fate=(narrow,))}, m=3)
+    assert "float16" in reports[0].reasons["odd"]
+    assert (controller.saved.params["w"] == 1.0).all()
+
+
 @pytest.mark.parametrize("delay_s", [0.0, 0.1])
 def test_a_difference_among_models_is_refused_first_or_last(delay_s):
     nothing = FLModel(

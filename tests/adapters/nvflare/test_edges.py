@@ -73,6 +73,19 @@ def test_edge_servers_aggregate_for_their_clients_within_budgets():
     assert set(reports[0].status.values()) == {Status.COMPLETED}
 
 
+@pytest.mark.parametrize("added", [np.float16(1.0), np.int64(1)])
+def test_edge_models_have_the_types_that_were_sent_and_no_overflow(added):
+    sent = {"w": np.zeros((3, 2), np.float32), "n": np.zeros(2, added.dtype)}
+    reply = {"w": sent["w"] + np.float32(1.0), "n": sent["n"] + added}, {"num-examples": 70_000}
+    sites, selecting, reports = tree({name: Site(fate=(reply,)) for name in PAIRS}, PAIRS)
+    with job(sites):
+        replies = selecting.call("train_group", sent)
+    assert set(reports[0].status.values()) == {Status.COMPLETED}
+    for edge in replies:
+        assert {key: array.dtype for key, array in edge.content[0].items()} == {"w": np.float32, "n": added.dtype}
+        assert all((array == 1.0).all() for array in edge.content[0].values())
+
+
 def test_faults_below_an_edge_server_are_told_apart():
     clients = {"good": Site(), "late": Site(fate=(0.8,)), "raises": Site(fate=("raises",))}
     bad = {"w": np.full((3, 2), np.nan), "b": np.zeros(2)}
@@ -191,6 +204,8 @@ def test_what_cannot_be_a_tree_is_refused():
         with pytest.raises(ConfigurationError, match="no first k and no min_replies"):
             SelectingEdges(selector, rules=rules)
     selecting = SelectingEdges(selector, rules=RoundRules(deadline_s=1.0))
+    with pytest.raises(ConfigurationError, match="grace_s is nan"):
+        SelectingEdges(selector, rules=RoundRules(deadline_s=1.0), grace_s=float("nan"))
     with job({"c": Site()}), pytest.raises(InvalidInputError, match=r"edge servers \['north'\] are no sites"):
         selecting.call("train_group", model())
 

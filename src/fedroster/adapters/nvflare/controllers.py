@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -270,8 +271,8 @@ class Selecting(_Controller):
         return super().aggregate(results, aggregate_fn) if results else FLModel(params={})
 
     def update_model(self, model: FLModel, aggr_result: FLModel) -> FLModel:
-        """Update the model; it stays as it is after a round without updates."""
-        if not aggr_result.params and not self._num_used:
+        """Update the model; it stays as it is where nothing was aggregated."""
+        if not aggr_result.params:
             return model
         return super().update_model(model, aggr_result)
 
@@ -304,7 +305,7 @@ class Selecting(_Controller):
         return [
             Node(number, NodeContext(str(client.name)), registered=True)
             for number, client in enumerate(self.engine.get_clients())
-            if self._seen_s.get(client.name, 0.0) >= oldest_s
+            if self._seen_s.get(client.name, -math.inf) >= oldest_s
         ]
 
     def _asks(self, name: str) -> None:

@@ -8,7 +8,6 @@ connect sites in a tree, FLARE routes these calls along it.
 from __future__ import annotations
 
 import math
-import operator
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -30,6 +29,7 @@ from fedroster.adapters.nvflare.replies import (
     counted,
     read_update,
 )
+from fedroster.core.checks import check_number, shown
 from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.engine.choose import Clients, Node
 from fedroster.engine.contexts import ContextOptions
@@ -68,8 +68,8 @@ def call_clients(
         arguments: Further arguments of the function.
 
     Returns:
-        The mean of the usable models, weighted by ``num-examples``, and metrics; the model as it was sent, without a
-        weight, when none is usable.
+        The mean of the usable models, weighted by ``num-examples``, in the types that were sent, and metrics; the model
+        as it was sent, without a weight, when none is usable.
     """
     sent, checked = read_update(model), copy(_known)
     checked.check = check
@@ -119,10 +119,15 @@ def call_clients(
         return dict(sent.arrays), {_CLIENTS: told, _BUSY: busy}
     weights = [counted(update.metrics.get(WEIGHT)) for update in updates.values()]
     total = sum(weights)
-    mean = dict(sent.numbers) if any(update.is_difference for update in updates.values()) else {}
-    for key in sent.arrays:
-        arrays = [np.asarray(update.arrays[key]) for update in updates.values()]
-        mean[key] = mean.get(key, 0.0) + sum(map(operator.mul, weights, arrays)) / total
+    is_difference = any(update.is_difference for update in updates.values())
+    mean = {}
+    for key, array in sent.arrays.items():
+        before = np.asarray(array)
+        wide = np.result_type(before, np.float64)
+        found = before.astype(wide) if is_difference else np.zeros(before.shape, wide)
+        for weight, update in zip(weights, updates.values(), strict=True):
+            found += weight / total * np.asarray(update.arrays[key]).astype(wide)
+        mean[key] = (found if before.dtype.kind in "fc" else np.rint(found)).astype(before.dtype)
     return mean, {WEIGHT: total, _CLIENTS: told, _BUSY: busy}
 
 
@@ -156,10 +161,12 @@ class SelectingEdges(SelectingClients):
             state_dir: Folder in which the selector is saved.
 
         Raises:
-            ConfigurationError: If the selector assigns no edge servers, or rounds do not end at one deadline alone.
+            ConfigurationError: If the selector assigns no edge servers, rounds do not end at one deadline alone, or
+                ``grace_s`` is no time.
         """
         if not isinstance(selector, EdgeSelector):
             raise ConfigurationError(f"a {type(selector).__name__} assigns no edge servers; expected an EdgeSelector")
+        check_number("grace_s", grace_s, above=0.0)
         if rules.deadline_s == math.inf:
             raise ConfigurationError("deadline_s is inf; edge servers wait for their clients until a finite deadline")
         if rules.deadline_of is not None:
@@ -219,14 +226,14 @@ class SelectingEdges(SelectingClients):
                         round_,
                         name,
                         edge,
-                        wrong=why and f"edge server {edge}: {why}",
+                        wrong=None if why is None else f"edge server {edge}: {shown(why, str)}",
                         time_s=time_s,
                     )
-                elif how == _LATE:
+                elif isinstance(how, str) and how == _LATE:
                     self._away[name] = edge, ending.given_up_s
                     desk.answered(round_, name, edge, time_s=max(took_s, self._rules.deadline_s) + 1e-6)
                 else:
-                    desk.failed(round_, name, f"edge server {edge}: {how if wrong is None else wrong}")
+                    desk.failed(round_, name, f"edge server {edge}: {shown(how if wrong is None else wrong, str)}")
 
         limit_s = min(ending.given_up_s - ending.sent_s + 1.0, LONGEST_CALL_S)
         for edge, names in members.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 from nvflare.apis.fl_constant import FLMetaKey
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
+from fedroster.core.checks import shown
 from fedroster.core.errors import InvalidInputError
 from fedroster.engine.replies import Judge, Numbers, check_values, check_weight, named, wrong_with
 
@@ -82,14 +84,16 @@ def read_update(value: object) -> Update:
 def check_update(sent: Update, reply: Update) -> str | None:
     """Say what no aggregation can use; None when there is nothing.
 
-    Arrays must hold finite numbers and have the names, shapes and kinds of numbers that were sent.  Metrics that are
-    numbers, or arrays of them, must be finite, and the weight above 0.
+    Arrays must hold finite numbers and have the names, shapes and kinds of numbers that were sent; lists are none.
+    Metrics that are numbers, or arrays of them, must be finite, and the weight above 0.
     """
     if set(reply.arrays) != set(sent.arrays):
         return f"its arrays are {named(reply.arrays)}; expected {named(sent.arrays)}"
     for name, array in reply.arrays.items():
         try:
             wrong = check_values(np.asarray(array), np.asarray(sent.arrays[name]))
+            if wrong is None and isinstance(array, list | tuple) and not isinstance(sent.arrays[name], list | tuple):
+                wrong = "is a list; expected an array"
         except Exception as error:  # what a client sends may be anything
             wrong = f"cannot be read ({type(error).__name__}: {error})"
         if wrong is not None:
@@ -122,6 +126,35 @@ class UpdateCheck(Judge[Update]):
         except Exception as error:  # what a client sends may be anything
             return Update({}), None if self.check is None else str(error)
         return update, wrong_with(self.check, sent, update)
+
+    def odd(self, replies: Mapping[str, tuple[Update, Update]]) -> dict[str, str]:
+        """What is wrong with the replies of a round beside each other, by name.
+
+        A metric has one form: an array among numbers would make FLARE's mean one, which no condition to stop can read.
+        """
+        wrong = super().odd(replies)
+        good = {} if self.check is None else {name: reply for name, (_, reply) in replies.items() if name not in wrong}
+        for metric in {key: None for reply in good.values() for key in reply.metrics}:
+            forms = {name: _form(reply.metrics[metric]) for name, reply in good.items() if metric in reply.metrics}
+            held = Counter(form for form in forms.values() if form is not None)
+            usual = max(held, key=lambda form: (held[form], form == _NUMBER), default=None)
+            said = f"its metric {shown(metric, str)[:80]!r} has another form than that of others"
+            wrong |= {name: said for name, form in forms.items() if form not in (None, usual)}
+        return wrong
+
+
+_NUMBER = (), True
+
+
+def _form(metric: object) -> tuple[tuple[int, ...], bool] | None:
+    """Shape of a metric, and whether it is of real numbers; None for what FLARE does not average."""
+    if metric is None or isinstance(metric, str | bytes | list | tuple | set | dict):
+        return None
+    try:
+        array = np.asarray(metric)
+    except Exception:  # what a client sends may be anything
+        return (), False
+    return array.shape, array.dtype.kind in "biuf"
 
 
 def _pairs(sent: Update, reply: Update) -> list[tuple[Numbers, Numbers]]:
