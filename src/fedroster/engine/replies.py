@@ -45,8 +45,8 @@ def check_array(
     """Look for what no aggregation can use in an array.
 
     It must hold finite numbers, of the kind and the shape that were sent, of 32 bits or more or of the type that was
-    sent, and be what it says that it is.  A single integer may come back for a float.  A row of bytes may have any length: models that are no arrays, such as trees,
-    travel so.
+    sent, and be what it says that it is.  A single integer may come back for a float.  A row of bytes may have any
+    length: models that are no arrays, such as trees, travel so.
 
     Args:
         claimed: What the reply says of it.

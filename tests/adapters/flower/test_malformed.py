@@ -155,6 +155,18 @@ def test_a_metric_that_the_strategy_needs_is_needed():
     assert {name for report in reports for name in report.refused} == {"n00"}
 
 
+@pytest.mark.parametrize("loss", [[0.5], -1.0, 1e300])
+def test_a_loss_by_which_the_strategy_weighs_neither_ends_a_run_nor_owns_the_model(loss):
+    nodes = fleet(4, metrics={"train_loss": 0.001})
+    nodes[100].metrics, nodes[100].value = {"train_loss": loss}, 9.0
+    nodes[101].metrics = {"train_loss": 2.0}
+    strategy = QFedAvg(client_learning_rate=0.1, q=0.1, fraction_evaluate=0.0)
+    grid, _, reports = selecting(nodes, m=4, strategy=strategy)
+    result = grid.start(model(), num_rounds=2)
+    assert [report.refused for report in reports] == [{"n00"}] * 2
+    assert (result.arrays["w"].numpy() < 3.0).all()
+
+
 def test_an_update_of_the_app_and_lists_of_several_lengths_are_no_failures():
     nodes = fleet(6)
     for number, node in enumerate(nodes.values()):

@@ -54,8 +54,15 @@ class Proxy(ClientProxy):
             arrays[0] = np.zeros(7)
         if self.fate == "huge":
             arrays[0] += 1e30
+        if self.fate == "unnamed NaN":
+            arrays[0] = np.full(3, math.nan)
+        returned = ndarrays_to_parameters(arrays * {"no arrays": 0, "more arrays": 2}.get(self.fate, 1))
+        if self.fate in ("unnamed NaN", "unreadable"):
+            returned.tensor_type = ""
+        if self.fate == "unreadable":
+            returned.tensors = [b"x"]
         code = Status(Code.FIT_NOT_IMPLEMENTED, "no fit") if self.fate == "code" else OK
-        return FitRes(code, ndarrays_to_parameters(arrays), 0 if self.fate == "weight" else 10, {})
+        return FitRes(code, returned, 0 if self.fate == "weight" else 10, {})
 
     def evaluate(self, ins, timeout, group_id):
         self.evaluations += 1
@@ -125,7 +132,10 @@ def test_who_is_late_is_not_aggregated_and_is_learned(accepts):
     assert strategy.selecting.selector.participation("trained")["2"] == 1
 
 
-@pytest.mark.parametrize("fate", ["raises", "code", "NaN", "shape", "weight", "huge"])
+@pytest.mark.parametrize(
+    "fate",
+    ["raises", "code", "NaN", "shape", "weight", "huge", "unnamed NaN", "unreadable", "no arrays", "more arrays"],
+)
 def test_what_cannot_be_used_is_one_clients_failure(fate):
     strategy, reports = selecting(fedavg(), m=4)
     model = served(strategy, [Proxy(0), Proxy(1), Proxy(2), Proxy(3, fate=fate)], 2)

@@ -43,10 +43,11 @@ _LOOK_S = 0.05
 def check_fit(sent: FitIns, result: FitRes) -> str | None:
     """Say what no strategy can use: numbers that are not finite, another shape, a weight of 0; None for nothing.
 
-    A result with more or fewer arrays than were sent is the strategy's own affair: only its numbers are looked at.
+    Of a result with more or fewer arrays than were sent only the numbers are looked at here: some strategies want more,
+    and then as many of each client.
     """
-    known = _arrays(sent.parameters)
-    arrays = _arrays(result.parameters)
+    known = _arrays(sent, sent)
+    arrays = _arrays(sent, result)
     for number, array in enumerate(arrays):
         wrong = check_values(array, known[number] if len(known) == len(arrays) else None)
         if wrong is not None:
@@ -93,7 +94,8 @@ def with_selector(
     rules = rules or RoundRules()
     needs_of(strategy).check(rules.first or selector.cohort_size)
     desk = PushedRounds(Rounds(selector, rules=rules, state_dir=state_dir, log=log), losses=losses)
-    judge = Judge[Any](check, _pairs, lambda result: result.num_examples)
+    judge = Judge[Any](check, _pairs, lambda it: it.num_examples, lambda it: len(it.parameters.tensors))
+    judge.differs = "it has more or fewer arrays than those of other clients"
     selecting = OlderRounds(strategy, desk, judge, name_of)
     return _replace(strategy, selecting=selecting, **{name: getattr(selecting, name) for name in _METHODS})
 
@@ -258,11 +260,12 @@ def _only(client_manager: ClientManager, chosen: Mapping[str, ClientProxy]) -> C
     return _replace(copy(client_manager), all=lambda: by_cid, **dict.fromkeys(names, sample))
 
 
-def _arrays(parameters: Parameters) -> list[Any]:
-    """Arrays of a model; none of one that is no list of arrays, such as trees."""
-    return [bytes_to_ndarray(tensor) for tensor in parameters.tensors if parameters.tensor_type == "numpy.ndarray"]
+def _arrays(sent: FitIns, found: FitIns | FitRes) -> list[Any]:
+    """Arrays of a model that was sent or came back, whatever a client calls them; none of trees."""
+    is_numpy = sent.parameters.tensor_type == "numpy.ndarray"
+    return [bytes_to_ndarray(tensor) for tensor in found.parameters.tensors if is_numpy]
 
 
 def _pairs(sent: FitIns, result: FitRes) -> Iterable[tuple[Numbers, Numbers]]:
     """The arrays of a result, and before each what was sent for it."""
-    return zip(_arrays(sent.parameters), _arrays(result.parameters), strict=False)
+    return zip(_arrays(sent, sent), _arrays(sent, result), strict=False)

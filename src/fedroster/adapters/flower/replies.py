@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 
+from fedroster.core.checks import real
 from fedroster.engine.outcomes import Reply
 from fedroster.engine.remembered import RememberedUpdates, factors, scaled
 from fedroster.engine.replies import (
@@ -108,7 +109,7 @@ class ReplyCheck(Judge[Message]):
     Attributes:
         weight_key: Metric by which the strategy weighs replies; it then wants exactly one record of metrics, and of
             arrays from training.  Empty when it is not known.
-        metrics: Further metrics that it cannot do without.
+        metrics: Further metrics of training that it cannot do without, numbers >= 0; of QFedAvg its loss is a weight.
     """
 
     def __init__(
@@ -142,16 +143,28 @@ class ReplyCheck(Judge[Message]):
         if len(content.metric_records) != 1:
             return f"it holds {len(content.metric_records)} records of metrics; expected one"
         (metrics,) = content.metric_records.values()
-        needed = {self.weight_key} | (self.metrics if kind_of(sent) == "train" else set())
-        if missing := needed - set(metrics):
+        needed = self._needed(sent)
+        if missing := {self.weight_key, *needed} - set(metrics):
             return f"it lacks the metric {min(missing)!r}, which the strategy needs"
+        for key in needed:
+            if not real(metrics[key]) >= 0.0:
+                return f"metric {key!r} is {str(metrics[key])[:80]}; expected a number >= 0"
         wrong = check_weight(metrics[self.weight_key])
         return None if wrong is None else f"its weight {self.weight_key!r} {wrong}"
+
+    def _needed(self, sent: Message) -> list[str]:
+        return sorted(self.metrics) if kind_of(sent) == "train" else []
 
     def odd(self, replies: Mapping[str, tuple[Message, Message]]) -> dict[str, str]:
         """What is wrong with the replies of a round beside each other; others lose what not all of them measure."""
         wrong = super().odd(replies)
+        needed: dict[str, dict[str, float]] = {}
         if self.check is not None:
+            for name, (sent, reply) in replies.items():
+                for key in self._needed(sent) if name not in wrong else ():  # below 1 losses may differ a thousandfold
+                    needed.setdefault(key, {})[name] = max(float(samples_of(reply, key)), 1.0)
+            for key, values in needed.items():
+                wrong |= self.sizes.odd(key, values)
             cut([reply.content for name, (_, reply) in replies.items() if name not in wrong])
         return wrong
 
