@@ -19,7 +19,10 @@ def test_a_round_ends_with_all_replies_or_the_first_k():
 def test_a_round_ends_at_its_deadline_unless_replies_are_wanted():
     ending = RoundRules(deadline_s=5.0).ending(3, 10.0, 60.0)
     assert (ending.until_s, ending.given_up_s) == (15.0, 60.0)
-    ending = RoundRules(deadline_s=5.0, min_replies=2).ending(3, 10.0, 60.0)
+    assert (
+        RoundRules(deadline_s=5.0, min_replies=2).ending(3, 10.0, 60.0).until_s == 60.0
+    )  # all others are given up then
+    ending = RoundRules(deadline_s=5.0, min_replies=2, give_up_s=90.0).ending(3, 10.0, 60.0)
     assert ending.until_s == 70.0
     assert not ending.is_over(1, 20.0)
     assert ending.is_over(2, 20.0)

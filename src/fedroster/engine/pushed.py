@@ -292,17 +292,15 @@ class PushedRounds:
             return not round_.waiting or now_s >= ending.until_s or ending.is_over(len(round_.usable), now_s)
 
     def _say_who_is_waited_for(self, round_: OpenRound, waited_s: float) -> None:
-        """One line in a round that takes several times its expected time, for which no deadline is set."""
+        """One line in a round that takes several times its expected time, where no deadline ends it."""
+        deadline_s = round_.ending.rules.deadline_s
+        why, since_s = ("no deadline is set", 0.0) if deadline_s == math.inf else ("too few have answered", deadline_s)
         expected_s = max([round_.choice.predicted_s, *(reply.time_s for reply in round_.usable)])
-        if (
-            not round_.was_said
-            and round_.waiting
-            and round_.ending.rules.deadline_s == math.inf
-            and waited_s >= max(_MINUTE_S, _SILENCE * (0.0 if math.isnan(expected_s) else expected_s))
-        ):
+        usual_s = _SILENCE * (0.0 if math.isnan(expected_s) else expected_s)
+        if not round_.was_said and round_.waiting and waited_s - since_s >= max(_MINUTE_S, usual_s):
             round_.was_said = True
             names = ", ".join(sorted(round_.waiting)[:10])
-            self._log.warning("still waiting for %s, %.0f s; no deadline is set", plain(names), waited_s)
+            self._log.warning("still waiting for %s, %.0f s; %s", plain(names), waited_s, why)
 
     def evaluated(self, num_asked: int, num_answered: int, took_s: float) -> None:
         """Log how long an evaluation took, with one hint if that is longer than training."""

@@ -95,7 +95,7 @@ class RoundReport:
 
     @property
     def num_lost(self) -> int:
-        """Chosen nodes that dropped out or failed."""
+        """Chosen nodes that dropped out or failed, those whose reply was refused among them."""
         return sum(status in (Status.DROPPED, Status.FAILED) for status in self.status.values())
 
     @property

@@ -30,7 +30,8 @@ class RoundRules:
     Attributes:
         deadline_s: Time from sending after which replies are late, seconds, > 0; infinite for none.
         first: The round ends with this many usable replies, "first k of m"; 0 to wait for all.
-        min_replies: Beyond the deadline a round still waits for this many usable replies, Z of Qu et al. 2021.
+        min_replies: Beyond the deadline a round still waits for this many usable replies, Z of Qu et al. 2021, as long
+            as those that have not answered are not given up.
         give_up_s: Time from sending after which a straggler counts as dropped, seconds, > 0.  Until then it is not
             chosen again, since it may still be busy; its late reply is learned from and never aggregated.  0 for ten
             times the deadline, or the strategy's timeout if that is shorter.
@@ -110,10 +111,9 @@ class RoundRules:
             timeout_s: The caller's own limit; None for none.
         """
         limit_s = math.inf if timeout_s is None else timeout_s
-        hard_s = sent_s + limit_s
-        until_s = hard_s if self.min_replies else min(sent_s + self.deadline_s, hard_s)
-        given_up_s = sent_s + (self.give_up_s or 10.0 * min(self.deadline_s, limit_s))
-        return Ending(self, self.first or wanted, sent_s, until_s, given_up_s)
+        give_up_s = self.give_up_s or 10.0 * min(self.deadline_s, limit_s)
+        wait_s = max(self.deadline_s, give_up_s) if self.min_replies else self.deadline_s
+        return Ending(self, self.first or wanted, sent_s, sent_s + min(wait_s, limit_s), sent_s + give_up_s)
 
     def cap_s(self, of_selector: T) -> T | float:
         """The cap on exchange times that counts, given the selector's own: of two in seconds the shorter one."""

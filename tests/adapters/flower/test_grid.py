@@ -273,6 +273,16 @@ def test_beyond_the_deadline_a_round_waits_for_the_fewest_replies():
     assert reports[0].round_s == pytest.approx(5.0, abs=0.1)
 
 
+def test_silent_nodes_are_given_up_though_replies_are_wanted(caplog):
+    nodes = fleet(3, fate=("silent",))
+    nodes[100].fate = ("ok",)
+    grid, fake, reports = selecting(nodes, rules=RoundRules(deadline_s=20.0, min_replies=2))
+    (replies,) = play(grid, fake)
+    assert len(replies) == 1
+    assert reports[0].round_s == pytest.approx(200.0, abs=0.1)
+    assert "still waiting for n01, n02, 80 s; too few have answered" in caplog.text
+
+
 FATES = {
     "error": Status.FAILED,
     "garbage": Status.FAILED,
