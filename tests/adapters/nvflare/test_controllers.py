@@ -115,7 +115,7 @@ def test_a_metric_of_another_form_ends_no_job_with_a_condition_to_stop(metric):
     odd = FLModel(params=model(), metrics={"loss": metric})
     controller, engine, reports = play({"a": Site(), "b": Site(), "odd": Site(fate=(odd,))}, m=3, kind=Stopping)
     assert not engine.panics
-    assert "another form" in reports[0].reasons["odd"]
+    assert "arrays as metrics" in reports[0].reasons["odd"]
     assert (controller.saved.params["w"] == 1.0).all()
 
 

@@ -23,12 +23,12 @@ from fedroster.adapters.flower.exchange import Clock, Exchange, Flight, log, rea
 from fedroster.adapters.flower.needs import needs_of
 from fedroster.adapters.flower.places import FilledPlaces, Out
 from fedroster.adapters.flower.replies import (
+    NO_ANSWER,
     NODE_UNAVAILABLE,
     CheckReply,
     ReplyCheck,
     arrays_of,
     check_reply,
-    is_dropout,
     kind_of,
     rewrite,
 )
@@ -144,8 +144,8 @@ class SelectingGrid(Resumed, Grid):
         if memory is not None:
             self._updates = RememberedUpdates(memory, folder and folder / "updates", is_judged=check is not None)
         self._exchange = Exchange(grid, clock or Clock())
-        self._checks = {kind: ReplyCheck(check, needs.weight_key, needs.metrics) for kind in ("train", "evaluate")}
-        self._checks[""] = ReplyCheck(check)
+        self._checks = {"train": ReplyCheck(check, needs.weight_key, needs.metrics), "": ReplyCheck(check)}
+        self._checks["evaluate"] = ReplyCheck(check, needs.weight_key)
         self._desk = PushedRounds(
             self._rounds,
             losses=losses,
@@ -352,7 +352,7 @@ class SelectingGrid(Resumed, Grid):
         """Take a reply to a training message, in time or late."""
         sent, reply = flight.message, flight.reply
         if reply.has_error():
-            book = self._desk.lost if is_dropout(reply) else self._desk.failed
+            book = self._desk.lost if reply.error.code in NO_ANSWER else self._desk.failed
             book(round_, node.name, str(reply.error.reason))
             return
         known = self._roster.note(node.node_id, reply.content)

@@ -26,16 +26,10 @@ _NUMPY = "numpy.ndarray"
 CheckReply = Callable[[Message, Message], str | None]
 """Given what was sent and the reply with content, returns what is wrong with the reply, or None."""
 
-MESSAGE_UNAVAILABLE = 3
-REPLY_UNAVAILABLE = 4
 NODE_UNAVAILABLE = 5
+NO_ANSWER = (3, 4, NODE_UNAVAILABLE)
 """Codes of errors that are no answer: the message or its reply has expired, or the node is gone.  Flower has them in a
 module that is not public."""
-
-
-def is_dropout(reply: Message) -> bool:
-    """Whether an error reply says that there was no answer, rather than that the node failed."""
-    return reply.has_error() and reply.error.code in (MESSAGE_UNAVAILABLE, REPLY_UNAVAILABLE, NODE_UNAVAILABLE)
 
 
 def check_reply(sent: Message, reply: Message) -> str | None:
@@ -143,28 +137,22 @@ class ReplyCheck(Judge[Message]):
         if len(content.metric_records) != 1:
             return f"it holds {len(content.metric_records)} records of metrics; expected one"
         (metrics,) = content.metric_records.values()
-        needed = self._needed(sent)
-        if missing := {self.weight_key, *needed} - set(metrics):
+        if missing := {self.weight_key, *self.metrics} - set(metrics):
             return f"it lacks the metric {min(missing)!r}, which the strategy needs"
-        for key in needed:
+        for key in sorted(self.metrics):
             if not real(metrics[key]) >= 0.0:
                 return f"metric {key!r} is {str(metrics[key])[:80]}; expected a number >= 0"
         wrong = check_weight(metrics[self.weight_key])
         return None if wrong is None else f"its weight {self.weight_key!r} {wrong}"
 
-    def _needed(self, sent: Message) -> list[str]:
-        return sorted(self.metrics) if kind_of(sent) == "train" else []
-
     def odd(self, replies: Mapping[str, tuple[Message, Message]]) -> dict[str, str]:
         """What is wrong with the replies of a round beside each other; others lose what not all of them measure."""
         wrong = super().odd(replies)
-        needed: dict[str, dict[str, float]] = {}
         if self.check is not None:
-            for name, (sent, reply) in replies.items():
-                for key in self._needed(sent) if name not in wrong else ():  # below 1 losses may differ a thousandfold
-                    needed.setdefault(key, {})[name] = max(float(samples_of(reply, key)), 1.0)
-            for key, values in needed.items():
-                wrong |= self.sizes.odd(key, values)
+            for key in sorted(self.metrics) if self.weight_key else ():
+                known = {name: reply for name, (_, reply) in replies.items() if name not in wrong}
+                losses = {name: max(float(samples_of(reply, key)), 1.0) for name, reply in known.items()}
+                wrong |= self.sizes.odd(key, losses)  # below 1 they may differ a thousandfold
             cut([reply.content for name, (_, reply) in replies.items() if name not in wrong])
         return wrong
 

@@ -26,7 +26,6 @@ class Roster(Clients):
     so that no node can train, or be counted, under another's name.
 
     Attributes:
-        num_connected: How many nodes were connected when it was last asked.
         under_way: Training messages and their rounds, by the name of the node.
     """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +10,6 @@ import numpy as np
 from nvflare.apis.fl_constant import FLMetaKey
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
-from fedroster.core.checks import shown
 from fedroster.core.errors import InvalidInputError
 from fedroster.engine.replies import Judge, Numbers, check_values, check_weight, named, wrong_with
 
@@ -113,11 +111,11 @@ def counted(weight: Any) -> float:
 class UpdateCheck(Judge[Update]):
     """Everything that an update must be before it is aggregated; FLARE adds all up as what the first calls itself."""
 
-    differs = "it is a difference where others are models, or the other way round"
+    differs = "it is a difference, or has arrays as metrics, where others are models, or have numbers, or the reverse"
 
     def __init__(self, check: CheckUpdate | None) -> None:
         """Judge by a check."""
-        super().__init__(check, _pairs, lambda it: it.metrics.get(WEIGHT), lambda it: it.is_difference)
+        super().__init__(check, _pairs, lambda it: it.metrics.get(WEIGHT), _form)
 
     def read(self, sent: Update, reply: object) -> tuple[Update, str | None]:
         """Read a reply, and say what is wrong with it; None when nothing is."""
@@ -127,34 +125,12 @@ class UpdateCheck(Judge[Update]):
             return Update({}), None if self.check is None else str(error)
         return update, wrong_with(self.check, sent, update)
 
-    def odd(self, replies: Mapping[str, tuple[Update, Update]]) -> dict[str, str]:
-        """What is wrong with the replies of a round beside each other, by name.
 
-        A metric has one form: an array among numbers would make FLARE's mean one, which no condition to stop can read.
-        """
-        wrong = super().odd(replies)
-        good = {} if self.check is None else {name: reply for name, (_, reply) in replies.items() if name not in wrong}
-        for metric in {key: None for reply in good.values() for key in reply.metrics}:
-            forms = {name: _form(reply.metrics[metric]) for name, reply in good.items() if metric in reply.metrics}
-            held = Counter(form for form in forms.values() if form is not None)
-            usual = max(held, key=lambda form: (held[form], form == _NUMBER), default=None)
-            said = f"its metric {shown(metric, str)[:80]!r} has another form than that of others"
-            wrong |= {name: said for name, form in forms.items() if form not in (None, usual)}
-        return wrong
-
-
-_NUMBER = (), True
-
-
-def _form(metric: object) -> tuple[tuple[int, ...], bool] | None:
-    """Shape of a metric, and whether it is of real numbers; None for what FLARE does not average."""
-    if metric is None or isinstance(metric, str | bytes | list | tuple | set | dict):
-        return None
-    try:
-        array = np.asarray(metric)
-    except Exception:  # what a client sends may be anything
-        return (), False
-    return array.shape, array.dtype.kind in "biuf"
+def _form(update: Update) -> tuple[bool, frozenset[tuple[object, object]]]:
+    """Whether it is a difference, and its metrics that are arrays: among numbers they make FLARE's mean one."""
+    shapes = {name: getattr(value, "shape", ()) for name, value in update.metrics.items()}
+    odd = {name for name, value in update.metrics.items() if shapes[name] or np.iscomplexobj(value)}
+    return update.is_difference, frozenset((name, shapes[name]) for name in odd)
 
 
 def _pairs(sent: Update, reply: Update) -> list[tuple[Numbers, Numbers]]:
