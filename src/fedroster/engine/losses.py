@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -75,7 +76,7 @@ class LossReader:
         least: float,
         most: float,
     ) -> float | None:
-        value = metrics.get(name)
+        value: Any = metrics.get(name)
         is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
         if not is_number or not abs(value) < math.inf:
             return None

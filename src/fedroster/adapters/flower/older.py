@@ -214,8 +214,8 @@ class OlderRounds(Resumed):
         manager = client_manager
         if who == "cohort":
             allowed &= self._desk.rounds.current.clients.keys()
-            there = self._proxies(client_manager)
-            manager = _only(client_manager, {name: there[name] for name in there.keys() & allowed})
+            there = self._proxies(client_manager).items()
+            manager = _only(client_manager, {name: proxy for name, proxy in there if name in allowed})
         elif who == "idle":
             allowed -= self._desk.busy()
         made = self._own["configure_evaluate"](server_round, parameters, manager)

@@ -91,9 +91,8 @@ class SelectingClients(Resumed):
             weighs=weighs,
         )
         self._desk = PushedRounds(rounds, losses=losses)
-        self._calls: list[
-            tuple[OpenRound, Any, dict[str, list[str]]]
-        ] = []  # with the clients of each site that is awaited
+        # With the clients of each site that is awaited.
+        self._calls: list[tuple[OpenRound, Any, dict[str, list[str]]]] = []
         self._gone: set[str] = set()
 
     def settle(self) -> None:

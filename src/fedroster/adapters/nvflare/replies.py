@@ -83,7 +83,7 @@ def check_update(sent: Update, reply: Update) -> str | None:
     """Say what no aggregation can use; None when there is nothing.
 
     Arrays must hold finite numbers and have the names, shapes and kinds of numbers that were sent; lists are none.
-    Metrics that are numbers, or arrays of them, must be finite, and the weight above 0.
+    Metrics that are numbers, or arrays of them, must be finite and real, and the weight above 0.
     """
     if set(reply.arrays) != set(sent.arrays):
         return f"its arrays are {named(reply.arrays)}; expected {named(sent.arrays)}"
@@ -97,8 +97,9 @@ def check_update(sent: Update, reply: Update) -> str | None:
         if wrong is not None:
             return f"array {str(name)[:80]!r} {wrong}"
     for name, value in reply.metrics.items():
-        if isinstance(value, int | float | np.number | np.ndarray) and not np.isfinite(value).all():
-            return f"metric {str(name)[:80]!r} is {str(value)[:80]}; expected finite numbers"
+        is_number = isinstance(value, int | float | complex | np.number | np.ndarray)
+        if is_number and (np.iscomplexobj(value) or not np.isfinite(value).all()):
+            return f"metric {str(name)[:80]!r} is {str(value)[:80]}; expected finite real numbers"
     wrong = check_weight(reply.metrics.get(WEIGHT, 1))
     return None if wrong is None else f"its weight {WEIGHT!r} {wrong}"
 
@@ -129,8 +130,7 @@ class UpdateCheck(Judge[Update]):
 def _form(update: Update) -> tuple[bool, frozenset[tuple[object, object]]]:
     """Whether it is a difference, and its metrics that are arrays: among numbers they make FLARE's mean one."""
     shapes = {name: getattr(value, "shape", ()) for name, value in update.metrics.items()}
-    odd = {name for name, value in update.metrics.items() if shapes[name] or np.iscomplexobj(value)}
-    return update.is_difference, frozenset((name, shapes[name]) for name in odd)
+    return update.is_difference, frozenset((name, shape) for name, shape in shapes.items() if shape)
 
 
 def _pairs(sent: Update, reply: Update) -> list[tuple[Numbers, Numbers]]:
