@@ -197,7 +197,7 @@ class RememberedUpdates:
 def _mean(updates: list[tuple[Arrays, float]]) -> tuple[Arrays, float]:
     """What is remembered of a client's updates in one step, and its samples."""
     total = sum(samples for _, samples in updates)
-    mean = {key: sum(samples / total * update[key] for update, samples in updates) for key in updates[0][0]}
+    mean: dict[str, Any] = {key: sum(count / total * each[key] for each, count in updates) for key in updates[0][0]}
     return mean, total / len(updates)
 
 

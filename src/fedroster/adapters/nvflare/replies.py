@@ -97,8 +97,9 @@ def check_update(sent: Update, reply: Update) -> str | None:
         if wrong is not None:
             return f"array {str(name)[:80]!r} {wrong}"
     for name, value in reply.metrics.items():
-        is_number = isinstance(value, int | float | complex | np.number | np.ndarray)
-        if is_number and (np.iscomplexobj(value) or not np.isfinite(value).all()):
+        if not isinstance(value, int | float | complex | np.number | np.ndarray):
+            continue
+        if np.iscomplexobj(value) or not np.isfinite(value).all():
             return f"metric {str(name)[:80]!r} is {str(value)[:80]}; expected finite real numbers"
     wrong = check_weight(reply.metrics.get(WEIGHT, 1))
     return None if wrong is None else f"its weight {WEIGHT!r} {wrong}"
