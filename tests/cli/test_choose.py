@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from commands import call
-from fedroster import make_policy, make_scenario
+from fedroster import Floor, make_policy, make_scenario
 from fedroster.cli.choose import End, Keep
 
 ANSWERS = [*itertools.product(get_args(Keep), get_args(End))]
@@ -45,6 +45,20 @@ def test_a_share_is_checked_and_half_of_the_equal_one_by_default() -> None:
     assert chosen(*flat, "--share", "0.2")[0].startswith("floor:beta=0.2: ")
     assert "expected a share <= 0.2" in chosen(*flat, "--share", "0.3", code=2)[1]
     assert "speed" in chosen("--keep", "speed", code=2)[1]
+
+
+@pytest.mark.parametrize(
+    ("more", "beta"),
+    [
+        (("--keep", "choices", "--clients", 1_000_000, "--places", 10), 5e-6),  # it was 0
+        (("--keep", "nothing", "--clients", 1_000_000, "--places", 10), 5e-6),  # it was 0.02, too much for the places
+        (("--keep", "nothing", "--clients", 400, "--places", 8), 0.02),
+        (("--keep", "choices", "--clients", 3, "--places", 2, "--share", 0.6666666666), 0.6666666666),  # rounded up
+    ],
+)
+def test_the_share_is_one_that_these_clients_can_have(more: tuple[object, ...], beta: float) -> None:
+    printed, _ = chosen("--limit", "slowest", *map(str, more))
+    assert make_policy(printed.partition(": ")[0]) == Floor(beta=beta)
 
 
 def test_the_command_asks_only_at_a_terminal() -> None:

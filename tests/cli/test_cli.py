@@ -205,6 +205,7 @@ def test_cite():
     assert "10.1109/TPDS.2020.3040887" in one
     assert one.count("{") == one.count("}")
     assert all(call("cite", name).stdout.count("@") == 1 for name in PUBLISHED)
+    assert call("cite", "RBCS-F").stdout == call("cite", "rbcs-f:V=20").stdout == one
 
 
 def test_cite_names_fedroster_where_there_is_no_paper():

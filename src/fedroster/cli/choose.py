@@ -36,10 +36,11 @@ selector = {selector}(make_policy("{policy}"), cohort_size={size}, clients=ids{m
 cohort = selector.select({asked})  # or select(ids, ...) of those that are available
 selector.observe(cohort.round, times_s=seconds)  # seconds by id, as your server measured them
 """
+_SEEN = "floor:beta=0.02"  # each client is still seen, where places are many enough for it
 
 
 class Leaf(NamedTuple):
-    """What the guide advises: a policy, ``{beta:g}`` for the share, and the part of a cohort chosen beyond it."""
+    """What the guide advises: a policy, ``{beta}`` for the share, and the part of a cohort chosen beyond it."""
 
     policy: str
     spare: float = 0.0
@@ -50,12 +51,12 @@ def leaf(*, rounds: bool, own_data: bool, keep: Keep, limit: End) -> Leaf:
     if keep in ("chances", "turns"):
         return Leaf("random" if keep == "chances" else "round-robin")
     if limit == "budgets":
-        return Leaf("partial-pooling:beta={beta:g}" + ",V=0.5" * (keep != "nothing"))
+        return Leaf("partial-pooling:beta={beta}" + ",V=0.5" * (keep != "nothing"))
     if own_data and not rounds:
         return Leaf("by-speed")
     if keep == "updates" and limit != "slowest":
         return Leaf("round-robin", 0.25)
-    return Leaf("floor:beta=0.02" if keep == "nothing" else "floor:beta={beta:g}", 0.25 if limit == "tail" else 0.0)
+    return Leaf(_SEEN if keep == "nothing" else "floor:beta={beta}", 0.25 if limit == "tail" else 0.0)
 
 
 @command()
@@ -83,13 +84,16 @@ def choose(
     found = leaf(rounds=bool(rounds), own_data=bool(own_data), keep=keep or "choices", limit=limit or "slowest")
     number, size = _asked("clients", clients, int), _asked("places", places, int)
     # Half of the equal share: every client stays in the model, half of the places are free for speed.
-    beta = round(min(size / number, 1.0) / 2.0, 4) if share is None else share
+    half = float(f"{min(size / number, 1.0) / 2.0:.4g}")
+    beta = half if share is None else share
     if number * beta > size:
         raise ConfigurationError(
             f"each of {number} clients cannot take part in {beta:g} of the rounds with {size} places; "
             f"expected a share <= {size / number:.3g}"
         )
     policy = found.policy.format(beta=beta)
+    if policy == _SEEN and number * 0.02 > size:
+        policy = f"floor:beta={half}"
     is_edge, spare = policy.startswith("partial-pooling"), math.ceil(found.spare * size)
     code = _CODE.format(
         selector="EdgeSelector" if is_edge else "Selector",
@@ -106,7 +110,7 @@ def choose(
         code += "# Average with fedroster.aggregation.memory.UpdateMemory: what slow clients know stays in the model.\n"
     sys.stdout.write(f"{policy}: {find_policy(policy).summary}.\n\n{code}")
     scenario = "cocs/mnist" if is_edge else "rbcs-f/table-1"
-    tried = f"plan {scenario} --every-client {beta:.1%} --rounds-under 12s" if spare else f"simulate {scenario}"
+    tried = f"plan {scenario} --every-client {100.0 * beta:g}% --rounds-under 12s" if spare else f"simulate {scenario}"
     sys.stderr.write(f"\nTry it: fedroster {tried} --policy {policy} --policy random\n")
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedroster.cli.command import command
-from fedroster.core.errors import InvalidInputError, UnknownNameError
+from fedroster.core.errors import InvalidInputError
 
 
 @command()
@@ -18,16 +18,14 @@ def cite(
     ] = None,
 ) -> None:
     """Print BibTeX of the paper behind a policy, or of fedroster."""
-    from fedroster.catalogue import policies
+    from fedroster.catalogue import find_policy, policies
     from fedroster.core.citation import SOFTWARE
 
-    citations = {known: getattr(entry.make, "citation", "") for known, entry in policies().items()}
-    citations["fedroster"] = SOFTWARE
     if name is None:
-        sys.stdout.write("\n".join([*filter(None, dict.fromkeys(citations.values())), ""]))
-    elif name not in citations:
-        raise UnknownNameError.of("policy", name, citations)
-    elif not citations[name]:
+        papers = [getattr(entry.make, "citation", "") for entry in policies().values()]
+        sys.stdout.write("\n".join([*filter(None, dict.fromkeys([*papers, SOFTWARE])), ""]))
+        return
+    citation = SOFTWARE if name.casefold() == "fedroster" else getattr(find_policy(name).make, "citation", "")
+    if not citation:
         raise InvalidInputError(f"policy {name} names no paper; expected BibTeX in its class attribute `citation`")
-    else:
-        sys.stdout.write(citations[name] + "\n")
+    sys.stdout.write(citation + "\n")

@@ -149,6 +149,7 @@ def test_a_policy_in_focus_may_be_given_the_rate_of_the_scenario():
     policies = ["random", "rbcs-f:V=3", "floor:slack=1"]
     found = line_up("traces/devices", policies, clients=1000, focus="rbcs-f:V=3")
     assert found.focus == found.policies[1] == "rbcs-f:V=3,beta=0.01"
+    assert line_up("traces/devices", policies, clients=1000, focus="RBCS-F:v=3").focus == found.focus
     assert line_up("traces/devices", policies, clients=1000, focus=Floor(slack=1)).focus == "floor:slack=1,beta=0.01"
     with pytest.raises(ConfigurationError, match="--focus is 'rbcs-f:V=30', which does not take part"):
         line_up("traces/devices", ["rbcs-f:V=3"], clients=1000, focus="rbcs-f:V=30")

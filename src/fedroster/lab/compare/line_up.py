@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from fedroster.catalogue import (
     policy_texts,
     scenario_text,
 )
-from fedroster.errors import ConfigurationError, FedrosterError, InfeasibleError
+from fedroster.errors import ConfigurationError, FedrosterError, InfeasibleError, UnknownNameError
 from fedroster.lab.compare.contrasts import focus_of
 from fedroster.lab.compare.tables import Settings, named
 from fedroster.lab.task import Task
@@ -89,8 +90,10 @@ class Asked:
 
     @property
     def in_focus(self) -> str:
-        """The policy that the pages are about, as text; empty if it is not said."""
-        return self.focus if isinstance(self.focus, str) else policy_text(self.focus)
+        """The policy that the pages are about, as the catalogue writes it; empty if it is not said."""
+        with suppress(UnknownNameError):  # then it does not take part
+            return policy_text(self.focus)
+        return str(self.focus)
 
 
 def line_up(scenario: str, asked: Asked, *, must_run: bool = True) -> Settings:
@@ -220,10 +223,8 @@ def _refuses(text: str, spec: ProblemSpec) -> bool:
     """Whether a policy promises what is impossible here; one whose beta is something else does not."""
     try:
         make_policy(text).check(spec)
-    except InfeasibleError:
-        return True
-    except Exception:  # of another package, and for another reason: it is said where the policy is tried
-        return False
+    except Exception as error:  # for another reason, and of another package: it is said where the policy is tried
+        return isinstance(error, InfeasibleError)
     return False
 
 
