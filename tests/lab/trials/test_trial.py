@@ -13,6 +13,7 @@ from fedroster.core.errors import ConfigurationError, InfeasibleError, UnknownNa
 from fedroster.lab import federated
 from fedroster.lab.task import Task
 from fedroster.lab.training.cohort import CohortTrainer
+from fedroster.lab.trials import processes
 from fedroster.lab.trials import trial as trials
 from fedroster.lab.trials.run import gather, run_trials
 from fedroster.lab.trials.trial import Conditions, Trial
@@ -201,10 +202,20 @@ def test_trials_that_stop_leave_checkpoints_and_go_on(tmp_path):
     asked = [FLAT, dataclasses.replace(FLAT, seed=3)]
     options = {"workers": 1, "folder": tmp_path}
     assert list(run_trials(asked, **options, conditions=Conditions(stop_at=time.time()))) == []
-    assert all(path.name.endswith(".checkpoint.npz") for path in tmp_path.iterdir())
+    (path,) = tmp_path.iterdir()  # the second did not begin
+    assert path.name.endswith(".checkpoint.npz")
     for trial, result in zip(asked, gather(asked, **options), strict=True):
         assert_same_run(result, trial.run())
     assert not any(path.name.endswith(".checkpoint.npz") for path in tmp_path.iterdir())
+
+
+def test_no_process_begins_a_trial_when_the_time_is_up_and_one_has_played(tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "_PLAYED", [0, 0, 1])
+    paths = [tmp_path / name for name in ("first.npz", "second.npz")]
+    for index, path in enumerate(paths):
+        assert processes._run(FLAT, index, Conditions(checkpoint=path, stop_at=0.0)) is None
+    assert [path.exists() for path in paths] == [True, False]
+    assert processes._PLAYED == [1, 0, 1]
 
 
 def test_an_error_says_in_which_run(monkeypatch):

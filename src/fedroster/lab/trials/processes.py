@@ -6,6 +6,7 @@ import dataclasses
 import multiprocessing
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -40,6 +41,9 @@ def _end_with(lifeline: Connection) -> None:
 
 
 def _run(trial: Trial, index: int, conditions: Conditions) -> Run | None:
+    if time.time() >= conditions.stop_at and any(_PLAYED[:-1]):  # with no round at all, nothing would ever go on
+        return None
+
     def count(rounds: int) -> None:
         _PLAYED[index] += rounds
 
@@ -51,6 +55,7 @@ def in_processes(
 ) -> Iterator[tuple[int, Run]]:
     """An :class:`~fedroster.lab.trials.run.Engine`: processes of this machine, or none where they do not pay.
 
+    When the time is up, those that play stop and no other begins; one plays a round at least.
     Workers end at once when this does before its time: by Ctrl-C, by a fault, or because the process was killed.
 
     Raises:
@@ -75,6 +80,8 @@ def _in_turn(trials: Sequence[Trial], jobs: Jobs, progress: Callable[[int], None
         progress(played := played + rounds)
 
     for index, job in jobs.items():
+        if played and time.time() >= job.stop_at:
+            return
         if (run := trials[index].run(dataclasses.replace(job, played=count))) is not None:
             yield index, run
 
