@@ -193,6 +193,18 @@ def test_rendering_again_gives_the_same_files(rendered, drawing):
     assert contents(folder) == before
 
 
+def test_in_free_places_nothing_is_tested_before_all_are_filled(tmp_path, drawing):
+    course = [math.nan, 0.4, 0.4, 0.9]
+    planted = {text: {seed: ([1.0] * 4, course, [2, 2, 2, 2]) for seed in (3, 8)} for text in ("random", "by-speed")}
+    with drawing():
+        rows = render(fill(tmp_path, planted, task=SETTINGS["task"] | {"free_places": True})).to_dicts()
+        figure = module.Comparison.read(tmp_path).plot("accuracy-per-round")
+    assert [row["final_accuracy"] for row in rows] == pytest.approx([1.7 / 3.0] * 2)
+    assert [row["sway"] for row in rows] == pytest.approx([np.std(course[1:])] * 2)
+    assert "nan" not in (tmp_path / "index.md").read_text()
+    assert "domain" not in json.dumps(figure.to_dict()["layer"][-1]["encoding"]["y"])  # that of what is drawn
+
+
 def test_one_seed_and_one_round(tmp_path):
     planted = {"random": {3: ([4.0], [0.5], [1, 0])}}
     (row,) = render(fill(tmp_path, planted)).to_dicts()

@@ -9,7 +9,7 @@ import pytest
 from fedroster import RBCSF, Uniform
 from fedroster.catalogue import make_policy, make_scenario
 from fedroster.core.problem import Selection, Status
-from fedroster.lab.trials.accuracy import area_under, curve_per_second, rounds_to, step_function, times_to
+from fedroster.lab.trials.accuracy import area_under, curve_per_second, percent_band, rounds_to, step_function, times_to
 from fedroster.lab.trials.measures import LEAST_CHANCES, Recorder, jain_index, participation
 from fedroster.networks import FlatNetwork
 from fedroster.optimization.assignment import solve_assignment
@@ -204,3 +204,10 @@ def test_curves_over_time_end_with_the_first_seed_and_the_faster_run_has_the_lar
     areas = area_under([[fast], [slow]])
     assert areas[0, 0] == pytest.approx((0 + 0.2 + 0.4) / 3, abs=0.01)
     assert areas[1, 0] == pytest.approx((0.2 * 1) / 3, abs=0.01)
+
+
+def test_the_band_of_a_share_ends_where_shares_end():
+    mean, low, high = percent_band(np.array([[0.02, 0.5, 0.99], [0.3, 0.5, 0.8]]))
+    assert mean == pytest.approx([16.0, 50.0, 89.5])
+    assert low == pytest.approx([0.0, 50.0, 0.0])
+    assert high == pytest.approx([100.0, 50.0, 100.0])

@@ -21,7 +21,7 @@ from fedroster.lab.pages.charts import Axes, Curve, Figure, lines
 from fedroster.lab.pages.looks import MANY, look
 from fedroster.lab.pages.pareto import pareto_figure
 from fedroster.lab.statistics import band
-from fedroster.lab.trials.accuracy import step_function
+from fedroster.lab.trials.accuracy import percent_band, step_function
 from fedroster.types import FloatArray
 
 _QUANTILES = 201  # points of a line over all clients
@@ -44,13 +44,11 @@ def figures_of(runs: Mapping[str, Runs], values: Values, settings: Settings) -> 
     if settings.task is not None:
         if len(points_of(values, TIME_TO_TARGET)) > 1:
             figures |= [_pareto(values, settings, TIME_TO_TARGET)]
-        curves = {text: _course(100.0 * own.accuracy) for text, own in runs.items()}
-        means = np.concatenate([curve.mean for curve in curves.values()])
-        ends = max(float(means.min()) - 5.0, 0.0), min(float(means.max()) + 1.0, 100.0)  # bands may leave the picture
-        axes = Axes("round", "test accuracy, %", range_y=ends)
-        figures["accuracy-per-round"] = _lines("Accuracy per round", curves, axes)
+        rounds = np.arange(1.0, settings.rounds + 1)
+        curves = {text: Curve(rounds, *percent_band(own.accuracy)) for text, own in runs.items()}
+        figures["accuracy-per-round"] = _lines("Accuracy per round", curves, Axes("round", "test accuracy, %"))
         curves = {text: _per_second(own) for text, own in runs.items()}
-        axes = Axes("simulated time, s", "test accuracy, %", log_x=True, range_y=ends)
+        axes = Axes("simulated time, s", "test accuracy, %", log_x=True)
         figures["accuracy-per-second"] = _lines("Accuracy per simulated second", curves, axes)
     if settings.has_prices:
         figures["updates"] = _updates(runs, max(settings.rounds // _WINDOWS, 1))
@@ -87,9 +85,9 @@ def _per_second(runs: Runs) -> Curve:
     begun = float(np.where(runs.elapsed_s > 0.0, runs.elapsed_s, np.inf).min(axis=1).max())
     ended = float(runs.elapsed_s[:, -1].min())
     grid = np.geomspace(begun, ended, 400) if begun <= ended else np.empty(0)
-    values = np.stack([step_function(*seed, grid) for seed in zip(runs.elapsed_s, 100.0 * runs.accuracy, strict=True)])
+    values = np.stack([step_function(*seed, grid) for seed in zip(runs.elapsed_s, runs.accuracy, strict=True)])
     known = ~np.isnan(values).any(axis=0)
-    return Curve(grid[known], *band(values[:, known]))
+    return Curve(grid[known], *percent_band(values[:, known]))
 
 
 def _updates(policies: Mapping[str, Runs], width: int) -> Figure:

@@ -281,8 +281,8 @@ def values_of(own: Runs, runs: Mapping[str, Runs], settings: Settings) -> dict[s
         times = own.time_to(settings.target_accuracy)
         # In free places a test counts for as many choices as there are places, which the first round fills.
         last = LAST * (int(own.cohort_size.max()) if settings.task.get("free_places") else 1)
-        found["final_accuracy"] = own.accuracy[:, -last:].mean(axis=1)
-        found["sway"] = own.accuracy[:, -2 * last :].std(axis=1)
+        found["final_accuracy"] = np.nanmean(own.accuracy[:, -last:], axis=1)  # no test comes before all are filled
+        found["sway"] = np.nanstd(own.accuracy[:, -2 * last :], axis=1)
         found["time_to_target_s"] = times  # infinite where it was not reached
         found["reached_target"] = np.isfinite(times).astype(np.float64)
     if settings.has_prices:

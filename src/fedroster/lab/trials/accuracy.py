@@ -22,19 +22,24 @@ def step_function(times: FloatArray, values: FloatArray, grid: FloatArray) -> Fl
     return np.where(last < 0, np.nan, values[np.maximum(last, 0)])
 
 
+def percent_band(shares: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The band of curves of shares, shape (seeds, points), in percent: no share is below 0 or above 100."""
+    mean, low, high = band(100.0 * shares)
+    return mean, np.maximum(low, 0.0), np.minimum(high, 100.0)
+
+
 def curve_per_round(runs: Sequence[Run]) -> Curve:
     """Mean accuracy in percent with its band after each tested round: the tests themselves, nothing is smoothed."""
     rounds = runs[0].tested
-    return Curve(rounds.astype(np.float64), *band(np.stack([100.0 * run.accuracy[rounds - 1] for run in runs])))
+    return Curve(rounds.astype(np.float64), *percent_band(np.stack([run.accuracy[rounds - 1] for run in runs])))
 
 
 def curve_per_second(runs: Sequence[Run], points: int = 200) -> Curve:
     """Mean accuracy in percent with its band by simulated time, from when all seeds have begun until the first ends."""
     times = [run.round_time_s.cumsum()[run.tested - 1] for run in runs]
     grid = np.linspace(max(t[0] for t in times), min(t[-1] for t in times), points)
-    tests = [100.0 * run.accuracy[run.tested - 1] for run in runs]
-    values = [step_function(t, own, grid) for t, own in zip(times, tests, strict=True)]
-    return Curve(grid, *band(np.stack(values)))
+    values = [step_function(t, run.accuracy[run.tested - 1], grid) for t, run in zip(times, runs, strict=True)]
+    return Curve(grid, *percent_band(np.stack(values)))
 
 
 def accuracy_figure(
@@ -48,9 +53,7 @@ def accuracy_figure(
     """Accuracy by round or over simulated time, a panel for each group of runs."""
     x_label, curve = ("simulated time, s", curve_per_second) if over_time else (round_label, curve_per_round)
     curves = {panel: {label: curve(runs) for label, runs in group.items()} for panel, group in groups.items()}
-    means = np.concatenate([curve.mean for group in curves.values() for curve in group.values()])
-    ends = max(float(means.min()) - 2.0, 0.0), 1.05 * float(means.max())  # bands may leave the picture
-    return panels(curves, Axes(x_label, "test accuracy, %", range_y=ends), title=title, looks=looks)
+    return panels(curves, Axes(x_label, "test accuracy, %"), title=title, looks=looks)
 
 
 def final_accuracies(runs: Sequence[Run]) -> FloatArray:
