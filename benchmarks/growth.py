@@ -352,7 +352,7 @@ def picture(costs: Sequence[Cost]) -> Figure:
                 x=alt.X("x:Q", title="clients N", scale=log, axis=_POWERS),
                 y=alt.Y("ms:Q", title="a decision, ms (median)" if not drawn else None, scale=log, axis=_POWERS),
                 color=colour_of({names[policy]: looks[names[policy]] for policy in ranked}, columns=2),
-                strokeDash=dash_of({names[policy]: looks[names[policy]] for policy in ranked}),
+                strokeDash=dash_of({names[policy]: looks[names[policy]] for policy in ranked}, legend=True),
             )
         )
     whole: Figure = alt.concat(*drawn).resolve_scale(y="shared", color="independent", strokeDash="independent")

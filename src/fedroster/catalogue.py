@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import importlib
+import os
 import re
 import sys
 import typing
@@ -520,6 +521,8 @@ def _convert(name: str, value: str, hint: Any) -> Any:
         if value == "()":
             return ()
         return tuple(_convert(name, part, parts[0]) for part in value.split("/"))
+    if hint is str and value.startswith("~") and os.path.expanduser(value) == value:  # noqa: PTH111 (Path raises an error)
+        raise ConfigurationError(f"{name} is {value!r}; expected a file, and there is no such home")
     read, words = _READ.get(hint, (str, ""))
     try:
         return read(value)

@@ -16,16 +16,16 @@ from fedroster.lab.statistics import (
     one_sided_p,
     prediction_interval,
     seeds_needed,
+    signed,
     which_test,
 )
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 10, 100])
-@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.99])
-def test_intervals_are_students(seeds, confidence):
+def test_intervals_are_students(seeds):
     x = np.random.default_rng(seeds).normal(3.0, 2.0, seeds)
-    ours = mean_interval(x, confidence=confidence)
-    low, high = stats.t.interval(confidence, seeds - 1, loc=x.mean(), scale=stats.sem(x))
+    ours = mean_interval(x)
+    low, high = stats.t.interval(0.95, seeds - 1, loc=x.mean(), scale=stats.sem(x))
     assert (ours.mean, ours.low, ours.high) == pytest.approx((x.mean(), low, high), rel=1e-12)
 
 
@@ -37,9 +37,9 @@ def test_one_seed_has_no_width():
 
 def test_a_band_is_an_interval_at_every_point():
     values = np.random.default_rng(0).normal(size=(5, 7))
-    bands = np.stack(band(values, confidence=0.9))
+    bands = np.stack(band(values))
     for point in range(7):
-        own = mean_interval(values[:, point], confidence=0.9)
+        own = mean_interval(values[:, point])
         np.testing.assert_allclose(bands[:, point], [own.mean, own.low, own.high], rtol=1e-12)
 
 
@@ -177,3 +177,17 @@ def test_no_number_of_seeds_shows_what_is_not_there():
 def test_a_sign_test_needs_enough_seeds_for_its_least_p():
     assert seeds_needed([5.0] * 8, 0.001) >= math.log2(1000)
     assert seeds_needed([5.0] * 4 + [0.0] * 4, 0.001) == math.inf  # every other seed is a tie: the median is 0
+
+
+@pytest.mark.parametrize(
+    ("value", "form", "text"),
+    [
+        (0.04, ".1f", "0.0"),
+        (-np.inf, ".1f", "-inf"),
+        (-0.04, ".1f", "0.0"),
+        (-0.123, ".0%", "-12%"),
+        (-0.001, ".0%", "0%"),
+    ],
+)
+def test_what_is_shown_as_no_difference_has_no_sign(value, form, text):
+    assert signed(value, form) == text

@@ -26,7 +26,7 @@ def list_(
     groups = _groups()
     if what is not None and what.casefold() not in groups:
         raise UnknownNameError.of("part of the catalogue", what, groups)
-    found = {group: rows for group, rows in groups.items() if what is None or what.casefold() == group}
+    found = groups if what is None else {what.casefold(): groups[what.casefold()]}
     if as_json:
         print_json(found)
         return

@@ -63,7 +63,7 @@ def show(
 
 def _between(log: Log, text: str) -> list[LoggedRound]:
     if (ends := read_range(text)) is None:
-        raise ConfigurationError(f"--rounds is {shown(text)}; expected something like 10-20")
+        raise ConfigurationError(f"--rounds is {shown(text)}; expected something like 10-20, the lower first")
     return [played for played in log.rounds if ends[0] <= played.round <= ends[1]]
 
 

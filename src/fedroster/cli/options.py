@@ -110,9 +110,10 @@ class Training:
 
 
 def read_range(text: str) -> tuple[int, int] | None:
-    """First and last number of ``0-4`` or ``3``; None for any other text."""
+    """First and last number of ``0-4`` or ``3``; None for any other text, and where the first is above the last."""
     found = re.fullmatch(r"(\d{1,4000})(?:-(\d{1,4000}))?", text)  # Python reads no longer ones
-    return found and (int(found[1]), int(found[2] or found[1]))
+    ends = found and (int(found[1]), int(found[2] or found[1]))
+    return ends if ends and ends[0] <= ends[1] else None
 
 
 def read_seeds(text: str) -> list[int]:
@@ -120,10 +121,10 @@ def read_seeds(text: str) -> list[int]:
     seeds: list[int] = []
     for part in text.split(","):  # checked before it is spelt out: a range may be too long for the memory
         if (ends := read_range(part.strip())) is None:
-            raise ConfigurationError(f"seeds are {shown(text)}; expected something like 0-4 or 1,3,5")
+            raise ConfigurationError(
+                f"seeds are {shown(text)}; expected something like 0-4 or 1,3,5: the lower seed first"
+            )
         first, last = ends
-        if last < first:
-            raise ConfigurationError(f"seeds are {text!r}; expected something like 0-4 or 1,3,5: the lower seed first")
         if len(seeds) + last - first >= _MOST_SEEDS:
             raise ConfigurationError(f"seeds are {text!r}, more than {_MOST_SEEDS:,}; expected fewer")
         seeds.extend(range(first, last + 1))

@@ -180,6 +180,7 @@ def _dry_run(history: History, rules: dict[str, Any], policies: list[str] | None
     """Say what rules do to a log."""
     from fedroster.catalogue import make_policy, policy_of_label
     from fedroster.lab.replay.estimates import dry_run
+    from fedroster.lab.statistics import signed
     from fedroster.rules.rules import Rules
 
     own = history.policy
@@ -196,7 +197,9 @@ def _dry_run(history: History, rules: dict[str, Any], policies: list[str] | None
         [
             each.of,
             f"{each.mean_round_s:.3g}",
-            "" if math.isnan(each.slower) else "{:+.0%} ({:+.0%} to {:+.0%})".format(each.slower, *each.slower_ends),
+            ""
+            if math.isnan(each.slower)
+            else "{} ({} to {})".format(*(signed(one, ".0%") for one in (each.slower, *each.slower_ends))),
             f"{each.not_begun:.1%}",
             f"{each.least_rate:.1%}",
             _span(each.longest_wait_s),

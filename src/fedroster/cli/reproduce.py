@@ -38,7 +38,7 @@ def reproduce(
     folder: Annotated[Path | None, typer.Option("--out", help="Folder; runs/reproduce/PAPER if not given.")] = None,
     tables: Annotated[bool, typer.Option("--tables", help="Write the data of every figure, too.")] = False,
     width: Annotated[
-        float | None, typer.Option(min=150.0, help="Pictures for a paper, too, as PDF in this width, points.")
+        float | None, typer.Option(min=150.0, max=1e4, help="Pictures for a paper, too, as PDF in this width, points.")
     ] = None,
     data_only: Annotated[bool, typer.Option("--data-only", help="Tables only, no pictures and no page.")] = False,
     training: Training,

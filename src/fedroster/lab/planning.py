@@ -15,7 +15,7 @@ from fedroster.errors import ConfigurationError, InfeasibleError, InvalidInputEr
 from fedroster.lab.replay.history import History
 from fedroster.lab.replay.modelled import Fit
 from fedroster.lab.replay.playing import Exchanges, Late, PlayedRound, RoundEnd, RoundStart, play
-from fedroster.lab.statistics import Interval, prediction_interval, spread_of_one_more
+from fedroster.lab.statistics import Interval, prediction_interval, signed, spread_of_one_more
 from fedroster.parts import Parameters, Positive, Share, check_integer, check_number
 from fedroster.types import AnyEnvironment, FloatArray, IntArray, Selection, Status, Streams
 
@@ -226,9 +226,10 @@ class LogWorld:
         overheads = np.concatenate([world.waits.overhead_s for world in fit.worlds])
         self.overhead_s = max(float(np.quantile(overheads, _OVERHEAD)), 0.0) if overheads.shape[0] else 0.0
         self.trials = "worlds that the log leaves possible"
+        longer = signed(math.exp(fit.wrong) - 1.0, ".1%")
         self.remark = (
-            f"The log has {history.num_rounds} rounds. The fitted worlds make them {math.exp(fit.wrong) - 1.0:+.1%} "
-            "longer than they were: half of that is taken off, and is in the intervals."
+            f"The log has {history.num_rounds} rounds. The fitted worlds make them {longer} longer than "
+            "they were: half of that is taken off, and is in the intervals."
         )
         if unknown := int(np.count_nonzero(fit.measured == 0)):
             self.remark += f" {unknown} of {self.num_clients} clients were never measured, and are taken to be usual."

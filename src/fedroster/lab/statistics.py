@@ -24,6 +24,12 @@ POWER = 0.8
 """Probability with which an effect as large as the one seen is to be found, where seeds are counted."""
 
 
+def signed(value: float, form: str) -> str:
+    """A difference as text, such as +0.3; one that is shown as none has no sign."""
+    text = format(value, f"+{form}")
+    return text if set(text) & set("123456789i") else text[1:]  # an i is infinite
+
+
 @dataclass(frozen=True, slots=True)
 class Interval:
     """A mean over seeds with the ends of its confidence interval."""
@@ -33,24 +39,24 @@ class Interval:
     high: float
 
 
-def mean_interval(values: Sample, *, confidence: float = 0.95) -> Interval:
-    """Student's t interval of a mean over seeds; a single value has an interval without width."""
-    return Interval(*map(float, band(np.asarray(values, np.float64), confidence=confidence)))
+def mean_interval(values: Sample) -> Interval:
+    """Student's 95 % t interval of a mean over seeds; a single value has an interval without width."""
+    return Interval(*map(float, band(np.asarray(values, np.float64))))
 
 
-def prediction_interval(values: Sample, *, confidence: float = 0.9, known: float = 0.0) -> tuple[float, float]:
-    """Where one more value like these independent ones lies: Student's t.  NaN for fewer than two values.
+def prediction_interval(values: Sample, *, known: float = 0.0) -> tuple[float, float]:
+    """Where one more value like these independent ones lies in nine cases of ten: Student's t.  NaN for fewer than two.
 
     ``known`` is a standard deviation that all have in common and their scatter does not show, >= 0.
     """
     x = np.asarray(values, np.float64)
     if x.shape[0] < 2:
         return math.nan, math.nan
-    half = _quantile(x.shape[0] - 1, confidence) * spread_of_one_more(x, known)
+    half = _quantile(x.shape[0] - 1, 0.9) * spread_of_one_more(x, known)
     return float(x.mean()) - half, float(x.mean()) + half
 
 
-def spread_of_one_more(x: FloatArray, known: float = 0.0) -> float:
+def spread_of_one_more(x: FloatArray, known: float) -> float:
     """How far one more value scatters about the mean of these, at least two: :func:`prediction_interval` has both."""
     return math.hypot(float(x.std(ddof=1)) * math.sqrt(1.0 + 1.0 / x.shape[0]), known)
 
@@ -62,22 +68,21 @@ def _quantile(freedom: int, confidence: float) -> float:
     return float(stdtrit(freedom, 0.5 + confidence / 2.0))
 
 
-def band(values: FloatArray, *, confidence: float = 0.95) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Pointwise t intervals of curves, shape (seeds, points): mean, lower and upper end, each of shape (points,)."""
+def band(values: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Pointwise 95 % t intervals of curves, shape (seeds, points): mean, lower and upper end, of shape (points,)."""
     mean = values.mean(axis=0)
     if values.shape[0] < 2:
         return mean, mean, mean
-    half = _quantile(values.shape[0] - 1, confidence) * values.std(axis=0, ddof=1) / math.sqrt(values.shape[0])
+    half = _quantile(values.shape[0] - 1, 0.95) * values.std(axis=0, ddof=1) / math.sqrt(values.shape[0])
     return mean, mean - half, mean + half
 
 
-def median_interval(values: Sample, *, confidence: float = 0.95) -> Interval:
-    """Median over seeds, with the interval that the sign test leaves; ends may be infinite, NaN counts as 0."""
+def median_interval(values: Sample) -> Interval:
+    """Median over seeds, with the 95 % interval that the sign test leaves; ends may be infinite, NaN counts as 0."""
     x = _ties_at_zero(np.asarray(values, np.float64))
-    level = (1.0 - confidence) / 2.0
     with np.errstate(invalid="ignore"):  # between -inf and inf
         middle = float(_ties_at_zero(np.asarray(np.median(x))))
-    return Interval(middle, _sign_end(x, level), -_sign_end(-x, level))
+    return Interval(middle, _sign_end(x, 0.025), -_sign_end(-x, 0.025))
 
 
 def interval_of(values: Sample) -> Interval:

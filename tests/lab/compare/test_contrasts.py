@@ -75,7 +75,7 @@ FINE = 2.0 + 0.0001 * np.array([1.0, -1.1, 0.3, 0.4, -0.9])
         (UPDATES, 1.02 * FINE, 2.0 + NONE, "better", "1.020 better\n(1.0"),
         (UPDATES, SMALL, 2.0 + NONE, "worse", "0.51 worse\n(0."),
         (LEAST_SERVED, 0.3 * SMALL, 0.1 + NONE, "better", "+20.8 better\n(+"),
-        (LEAST_SERVED, np.array([0.3, 0.1, 0.2, 0.25, 0.15]), 0.2 + NONE, "undecided", "+0.0\n("),
+        (LEAST_SERVED, np.array([0.3, 0.1, 0.2, 0.25, 0.15]), 0.2 + NONE, "undecided", "0.0\n("),
         (
             ROUND_TIME,
             SMALL[:3],
@@ -88,7 +88,7 @@ FINE = 2.0 + 0.0001 * np.array([1.0, -1.1, 0.3, 0.4, -0.9])
 def test_in_whose_favour(measure, mine, theirs, verdict, text):
     found = judged_in(measure, mine, theirs)["random"]
     assert found.verdict == verdict
-    assert found.shown().replace("-0.0\n", "+0.0\n").startswith(text)
+    assert found.shown().startswith(text)
     assert found.row()["measure"] == measure.name
 
 

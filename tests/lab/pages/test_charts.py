@@ -1,6 +1,7 @@
 """Figures: what is drawn is what was measured, the same figure is the same file, and needs nothing from outside."""
 
 import json
+import math
 import re
 import struct
 import warnings
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import vl_convert
 
+from fedroster.core.errors import ConfigurationError
 from fedroster.lab.pages import charts
 from fedroster.lab.pages.charts import (
     Axes,
@@ -275,6 +277,9 @@ def test_any_chart_of_altair_can_stand_on_a_page():
     assert list(by_column(chart.to_dict())["datasets"].values()) == [{"a": [1]}]
     assert data_of(alt.Chart().mark_bar()).is_empty()
     assert narrow(chart, 250.0) is chart
+    for width in (10.0, math.nan, math.inf):
+        with pytest.raises(ConfigurationError, match=r"width is .*; expected a finite number >= 150"):
+            narrow(chart, width)
 
 
 def test_the_last_point_that_is_known_is_told():

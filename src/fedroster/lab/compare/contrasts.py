@@ -12,7 +12,7 @@ import numpy as np
 from fedroster import catalogue
 from fedroster.catalogue import REFERENCE
 from fedroster.lab.compare.tables import ACCURACY, GOT_BETA, LEAST_SERVED, Measure, Settings, Values, named
-from fedroster.lab.statistics import LEVEL, Interval
+from fedroster.lab.statistics import LEVEL, Interval, signed
 from fedroster.lab.verdicts.verdicts import PART_OF_GAIN, PART_OF_TIME, POINT, Claim, Verdict, judge, part
 from fedroster.types import FloatArray
 
@@ -68,15 +68,14 @@ class Contrast:
 
     def shown(self) -> str:
         """Difference, verdict and interval as a cell of a table."""
-        scale, form, shown = 100.0, "+.1f", self.difference
-        if self.measure.is_ratio:
-            scale, form = 1.0, ".3f" if abs(shown.mean - 1.0) < _NEAR_ONE else ".2f"
+        shown, form = self.difference, ".3f" if abs(self.difference.mean - 1.0) < _NEAR_ONE else ".2f"
         mean, low, high = (
-            str(value).replace("inf", "∞") if math.isinf(value) else format(scale * value, form)
+            format(value, form) if self.measure.is_ratio else signed(100.0 * value, ".1f")
             for value in (shown.mean, shown.low, shown.high)
         )
         word = "" if self.needed else f" {self.verdict}"
-        return f"{mean}{word}\n({low} to {high}){self.needed and f'{chr(10)}{self.needed}'}"
+        more = f"\n{self.needed}" if self.needed else ""
+        return f"{mean}{word}\n({low} to {high}){more}".replace("inf", "∞")
 
     def row(self) -> dict[str, Any]:
         """The test as a row of a table."""

@@ -43,7 +43,7 @@ from fedroster.lab.pages.report import (
     picture,
     write_page,
 )
-from fedroster.lab.statistics import FEWEST, mean_interval, pareto_front
+from fedroster.lab.statistics import FEWEST, mean_interval, pareto_front, signed
 from fedroster.lab.trials.store import read_table, write_json, write_table
 from fedroster.parts import counted, missing_signals, write_text_atomically
 
@@ -301,7 +301,7 @@ def _number(measure: Measure, values: Values, policy: str, base: str, test: Cont
         size = test.difference.mean
         word = ": ".join(filter(None, (test.verdict, test.needed)))
         tone = "holds" if word.startswith("better") else "fails" if word.startswith("worse") else ""
-    value = f"{100.0 * (size - 1.0):+.0f} %" if measure.is_ratio else f"{100.0 * size:+.1f} points"
+    value = f"{signed(100.0 * (size - 1.0), '.0f')} %" if measure.is_ratio else f"{signed(100.0 * size, '.1f')} points"
     return Number(value.replace("-", "\u2212"), _named(measure), f"{note}; {word}", tone)
 
 
@@ -315,7 +315,7 @@ def _words(measure: Measure, test: Contrast | None, number: Number) -> str:
         return ""
     if test is None or test.verdict in ("alike", "undecided"):
         return f"{_named(measure)} {'undecided' if test is None else test.verdict}"
-    size = f"{number.value[1:]} " if measure.is_ratio else ""
+    size = number.value.lstrip("+\u2212") + " " if measure.is_ratio else ""
     word = _BETTER_WORSE[measure][test.verdict.startswith("worse")]
     return f"{size}{word}{' (small)' * test.verdict.endswith('small')}"
 

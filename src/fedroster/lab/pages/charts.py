@@ -25,7 +25,7 @@ import vl_convert
 from fedroster.lab.pages.looks import MANY, PALETTE, Look, in_order
 from fedroster.lab.spreadsheet import as_csv
 from fedroster.lab.statistics import Interval
-from fedroster.parts import write_text_atomically
+from fedroster.parts import check_number, write_text_atomically
 from fedroster.types import FloatArray, IntArray
 
 Figure: TypeAlias = alt.LayerChart | alt.FacetChart | alt.ConcatChart
@@ -92,7 +92,7 @@ def colour_of(looks: Mapping[str, Look], *, columns: int = 0) -> alt.Color:
     return alt.Color("label:N", scale=scale, legend=alt.Legend(columns=columns) if columns else None)
 
 
-def dash_of(looks: Mapping[str, Look], *, legend: bool = True) -> alt.StrokeDash:
+def dash_of(looks: Mapping[str, Look], *, legend: bool) -> alt.StrokeDash:
     """The line of each label; with a legend it is one with that of the colours."""
     scale = alt.Scale(domain=list(looks), range=[_DASHES[look.line] for look in looks.values()])
     return alt.StrokeDash("label:N", scale=scale, legend=alt.Undefined if legend else None)
@@ -197,26 +197,11 @@ def _drawn(
         layers.append(grey.mark_line(color=GREY, strokeWidth=1.2, clip=True).encode(x=x, y=up("mean:Q")))
     if any((curve.high > curve.low).any() for curve in curves):
         band = alt.Chart().mark_area(opacity=0.16, clip=True)
-        layers.append(
-            band.encode(
-                x=x,
-                y=up("low:Q"),
-                y2="high:Q",
-                color=colour,
-            )
-        )
+        layers.append(band.encode(x=x, y=up("low:Q"), y2="high:Q", color=colour))
     dash = dash_of(looks, legend=columns > 0)
     told = tips(x=axes.x_label, mean="mean", low="from", high="to")
     line = alt.Chart().mark_line(strokeWidth=2, clip=True)
-    layers.append(
-        line.encode(
-            x=x,
-            y=up("mean:Q"),
-            color=colour,
-            strokeDash=dash,
-            tooltip=told,
-        )
-    )
+    layers.append(line.encode(x=x, y=up("mean:Q"), color=colour, strokeDash=dash, tooltip=told))
     if level is not None:
         flat = alt.Chart(table({"level": level[0], "text": level[1]})).encode(y=up("level:Q"))
         layers.append(flat.mark_rule(color=INK, strokeDash=[4, 3], opacity=0.7))
@@ -319,7 +304,12 @@ _ENDS = ("mean", "low", "high")
 
 
 def narrow(figure: Figure, width: float) -> Figure:
-    """The same, so many points wide, for a paper: without title, a legend in place of labels, letters as they are."""
+    """The same, so many points wide, for a paper: without title, a legend in place of labels, letters as they are.
+
+    Raises:
+        ConfigurationError: If the width is less than 150 points.
+    """
+    check_number("width", width, least=150.0)
     spec, letters, panels = figure.to_dict(), int(width / 6.0), 1
     inner = spec.get("spec", spec)
     if "layer" not in inner:  # of another package, and no chart of ours
@@ -383,11 +373,7 @@ def told(numbers: pl.DataFrame) -> str:
         value = _short(row["mean"]) if "mean" in row else f"{_short(row['x'])} and {_short(row['y'])}"
         parts.append(f"{row.get('panel', '')} {row['label']} {value}".strip().replace("\n", " "))
     more = f", and {len(parts) - MANY} more" if len(parts) > MANY else ""
-    start = "Means"
-    if "y" in numbers.columns:
-        start = "Across and up"
-    elif are_curves:
-        start = "In the end"
+    start = "Across and up" if "y" in numbers.columns else "In the end" if are_curves else "Means"
     return f"{start}: {', '.join(parts[:MANY])}{more}." if parts else "There is nothing to show yet."
 
 

@@ -119,9 +119,7 @@ _Box = tuple[float, float, float, float]
 
 def _covers(one: _Box, other: _Box) -> bool:
     """Whether two boxes, left, top, right and bottom, have a part in common."""
-    across = one[0] < other[2] and other[0] < one[2]
-    down = one[1] < other[3] and other[1] < one[3]
-    return across and down
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def _placed(at: Mapping[str, tuple[float, float]], labels: Sequence[str]) -> dict[str, int]:

@@ -127,6 +127,7 @@ def _all_refused(name: str, rounds: int, reason: str) -> list[Estimate]:
 
 def _estimates(fit: Fit, name: str, policy: AnyPolicy) -> list[Estimate]:
     history = fit.history
+    logged = np.count_nonzero(history.status != Status.COMPLETED)
     try:
         played = [fit.play(policy, number) for number in range(DRAWS)]
         fit.check_reach(played)
@@ -136,7 +137,7 @@ def _estimates(fit: Fit, name: str, policy: AnyPolicy) -> list[Estimate]:
     values = {
         "mean_round_time_s": _time(fit, worlds),
         "min_participation_rate": _rate(history, worlds),
-        "deadline_misses": _count(np.array([float(one.missed) for one in worlds]), int(history.missed.sum())),
+        "deadline_misses": _count(np.array([one.missed for one in worlds]), int(logged)),
     }
     deadline = bool(np.isfinite(history.deadline_s).any())
     lacks = missing_signals(policy, losses=False, contexts=history.num_features > 0, deadline=deadline)

@@ -86,12 +86,6 @@ class History:
         return np.isfinite(self.time_s) & (self.time_s > 0.0)
 
     @property
-    def missed(self) -> BoolArray:
-        """Exchanges that gave no update in time."""
-        missed: BoolArray = self.status != Status.COMPLETED
-        return missed
-
-    @property
     def lasted_s(self) -> FloatArray:
         """How long each round took, shape (rounds,), seconds: its slowest exchange where the length is not known."""
         return np.where(np.isfinite(self.round_s), self.round_s, self.slowest_s)

@@ -61,8 +61,7 @@ class Fit:
         self.at = np.full(history.available.shape, -1, np.int64)  # the exchange of each client and round
         self.at[history.round, history.client] = np.arange(history.round.shape[0])
         timed = history.timed
-        self.timed_at = np.full(self.at.shape, -1, np.int64)  # the same among those that were timed
-        self.timed_at[history.round[timed], history.client[timed]] = np.arange(np.count_nonzero(timed))
+        self.among_timed = np.where(timed, timed.cumsum() - 1, -1)  # the place of each exchange
         self.measured = np.bincount(history.client[timed], minlength=history.num_clients)
         again = np.log([self.logged_again(number) for number in range(draws)])
         self.wrong = float(again.mean() - np.log(max(float(history.lasted_s.mean()), 1e-12)))
@@ -190,7 +189,7 @@ class Drawn:
         at = self._fit.at[index, chosen]
         same = at >= 0
         lost[same] = history.lost[at[same]]
-        timed = self._fit.timed_at[index, chosen]
+        timed = np.where(same, self._fit.among_timed[at], -1)
         known = timed >= 0
         time_s[known] = mean_s[known] * world.times.ratio[timed[known]]
         if not np.isnan(world.waits.lost_s):

@@ -6,7 +6,9 @@ import io
 import json
 import os
 import platform
+import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -25,10 +27,8 @@ def machine() -> dict[str, str | int]:
     """The machine and the versions that results depend on."""
     packages = {}
     for name in ("fedroster", "numpy", "numba", "scipy", "torch"):
-        try:
+        with suppress(PackageNotFoundError):
             packages[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return {
         "system": platform.system(),
         "processor": _processor(),
@@ -39,11 +39,9 @@ def machine() -> dict[str, str | int]:
 
 
 def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
+    with suppress(OSError):
+        if found := re.search(r"^model name\s*:(.*)", Path("/proc/cpuinfo").read_text(errors="replace"), re.M):
+            return found[1].strip()
     return platform.processor() or platform.machine()
 
 

@@ -38,8 +38,7 @@ _GROUPS: tuple[tuple[str, Callable[[Claim], bool]], ...] = (
 
 def in_groups(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
     """Verdicts by group: simulation or training, the paper's own set-up or another, the paper's claims or ours."""
-    groups = {name: [one for one in verdicts if belongs(one.claim)] for name, belongs in _GROUPS}
-    return {name: group for name, group in groups.items() if group}
+    return {name: own for name, belongs in _GROUPS if (own := [one for one in verdicts if belongs(one.claim)])}
 
 
 def counted(verdicts: Sequence[Verdict]) -> str:

@@ -211,17 +211,13 @@ def _falls(gap: FloatArray) -> FloatArray:
     return np.asarray(gap[:, :fifth].mean(axis=1) - gap[:, -fifth:].mean(axis=1))
 
 
-def _exploring(run: Run) -> float:
-    """Share of the rounds in which COCS explored, per cent (Choice B11)."""
-    return 100.0 * float(run.exploring.mean())
-
-
 def _numbers_on_utility(root: bool, runs: Runs) -> Numbers:
     measure = _root_utility if root else _utility
     best = each(runs, "oracle", measure)
     own = {policy: runs[policy] for policy in ALL_LABELS if policy in runs}
     shares = {policy: 100.0 * each(own, policy, measure) / best for policy in own}
-    return {"of Oracle's cumulative utility, %": shares, **of_each({"exploring rounds, %": _exploring}, own)}
+    exploring = {policy: 100.0 * each(own, policy, lambda run: float(run.exploring.mean())) for policy in own}
+    return {"of Oracle's cumulative utility, %": shares, "exploring rounds, %": exploring}
 
 
 _ON_POLICIES = (
