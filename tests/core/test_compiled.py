@@ -31,20 +31,18 @@ def total(values, depth):
 RUN = "import mine; mine.when_compiling(lambda: print('compiling')); print(mine.total(mine.np.arange(4.0), 2))"
 
 
-def run(code, **environment):
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **environment})
-    return done.stdout.split()
+def run(*arguments, **options):
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True, **options)
 
 
 def test_a_kernel_is_compiled_once_and_says_so(tmp_path):
     (tmp_path / "mine.py").write_text(MODULE)
     path = os.pathsep.join([str(tmp_path), *sys.path])
-    where = {"PYTHONPATH": path, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-    assert run(RUN, **where) == ["compiling", "14.0"]  # told once, though two kernels are compiled
-    assert run(RUN, **where) == ["14.0"]
-    facts = run("import sys, mine; print('numba' in sys.modules, mine.total.__name__, mine.total.__doc__)", **where)
-    assert facts == ["False", "total", "Sum", "of", "squares."]
+    where = os.environ | {"PYTHONPATH": path, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    assert run("-c", RUN, env=where).stdout == "compiling\n14.0\n"  # told once, though two kernels are compiled
+    assert run("-c", RUN, env=where).stdout == "14.0\n"
+    facts = "import sys, mine; print('numba' in sys.modules, mine.total.__name__, mine.total.__doc__)"
+    assert run("-c", facts, env=where).stdout == "False total Sum of squares.\n"
 
 
 @njit()
@@ -63,8 +61,7 @@ def test_a_machine_without_a_place_for_the_cache_compiles_without_one(tmp_path, 
         name: value for name, value in os.environ.items() if name not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")
     }
     environment |= {"HOME": home, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), **more}
-    command = [sys.executable, "-c", f"{RUN}; print(mine.total(mine.np.arange(3.0), 2))"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, cwd=tmp_path)
+    done = run("-c", f"{RUN}; print(mine.total(mine.np.arange(3.0), 2))", env=environment, cwd=tmp_path)
     assert done.stdout.split() == ["compiling", "14.0", "5.0"]
     assert done.stderr.count("RuntimeWarning: there is no place to keep compiled code") == 1
     assert "NUMBA_CACHE_DIR names a folder" in done.stderr
@@ -117,14 +114,6 @@ def test_a_first_run_is_the_same_interpreted_and_compiled(forks):
 
 def test_the_same_cohorts_without_numbas_compiler():
     """``NUMBA_DISABLE_JIT``, Numba's own switch, runs the sources."""
-    command = ["simulate", "cocs/mnist", "--rounds", "2", "--set", "num_clients=15", "--json"]
-    plain, compiled = (
-        subprocess.run(
-            [sys.executable, "-m", "fedroster", *command],
-            capture_output=True,
-            check=True,
-            env=os.environ | {"NUMBA_DISABLE_JIT": switch},
-        )
-        for switch in "10"
-    )
-    assert plain.stdout == compiled.stdout
+    command = ["-m", "fedroster", "simulate", "cocs/mnist", "--rounds", "2", "--set", "num_clients=15", "--json"]
+    plain, compiled = (run(*command, env=os.environ | {"NUMBA_DISABLE_JIT": switch}).stdout for switch in "10")
+    assert plain == compiled

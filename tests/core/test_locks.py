@@ -21,20 +21,14 @@ def test_a_held_folder_is_refused_and_its_holder_named(tmp_path):
     assert issubclass(InUseError, FedrosterError)
 
 
-def test_a_holder_that_cannot_be_read_is_another_process(tmp_path):
-    lock = FolderLock(tmp_path)
-    (tmp_path / ".lock.json").write_text("[]")
-    with pytest.raises(InUseError, match="is held by another process"):
-        FolderLock(tmp_path)
-    lock.release()
+LONG = json.dumps(dict.fromkeys(("process", "host", "program", "since"), "x" * 10**6))
 
 
-def test_a_holder_is_named_in_short(tmp_path):
+@pytest.mark.parametrize(("holder", "named"), [("[]", "another process"), (LONG, "process xxx")], ids=["none", "long"])
+def test_a_holder_that_cannot_be_read_is_another_process_and_is_named_in_short(tmp_path, holder, named):
     lock = FolderLock(tmp_path)
-    (tmp_path / ".lock.json").write_text(
-        json.dumps(dict.fromkeys(("process", "host", "program", "since"), "x" * 10**6))
-    )
-    with pytest.raises(InUseError, match="is held by process xxx") as refused:
+    (tmp_path / ".lock.json").write_text(holder)
+    with pytest.raises(InUseError, match=f"is held by {named}") as refused:
         FolderLock(tmp_path)
     assert len(str(refused.value)) < 2000
     lock.release()

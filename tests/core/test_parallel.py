@@ -21,19 +21,21 @@ def threads(request, monkeypatch):
 
 
 def test_several_threads_may_use_it_at_the_same_time(threads):
-    def fill(rows, value, start, stop):
-        rows[start:stop] = value
+    """Every row belongs to one range, whatever the number of rows."""
+
+    def add(rows, value, start, stop):
+        rows[start:stop] += value
 
     def one(value):
-        rows = np.zeros(ROWS)
-        for_ranges(fill, ROWS, rows, value)
+        rows = np.zeros((0, 1, MIN_ROWS_PER_THREAD - 1, MIN_ROWS_PER_THREAD, ROWS)[value % 5])
+        for_ranges(add, rows.shape[0], rows, value)
         return rows
 
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(4) as callers:
-            found = list(callers.map(one, range(1, 13)))
+            found = list(callers.map(one, range(1, 16)))
     finally:
         sys.setswitchinterval(before)
     for value, rows in enumerate(found, start=1):

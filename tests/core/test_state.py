@@ -68,22 +68,12 @@ def assert_same(left, right):
             np.testing.assert_array_equal(a, b)
 
 
-def test_pack_names_nested_arrays():
-    arrays = pack(state_of(4), "policy.")
-    assert list(arrays) == [
-        "policy.inner.table",
-        "policy.inner.common",
-        "policy.queue",
-        "policy.grid",
-        "policy.count",
-        "policy.share",
-        "policy.on",
-    ]
-    assert arrays["policy.count"].shape == ()
-
-
-def test_unpack_undoes_pack():
-    assert_same(unpack(state_of(4, 9.0), pack(state_of(4), "p."), "p."), state_of(4))
+def test_pack_names_nested_arrays_and_unpack_undoes_it():
+    arrays = pack(state_of(4), "p.")
+    names = ["inner.table", "inner.common", "queue", "grid", "count", "share", "on"]
+    assert list(arrays) == [f"p.{name}" for name in names]
+    assert arrays["p.count"].shape == ()
+    assert_same(unpack(state_of(4, 9.0), arrays, "p."), state_of(4))
 
 
 @pytest.mark.parametrize(
@@ -174,23 +164,11 @@ def test_any_flipped_byte_is_noticed_or_harmless(tmp_path):
     assert refused > 1.3 * len(content)  # the rest are dates and padding of the container
 
 
-def test_any_truncated_file_is_refused(tmp_path):
+def test_truncated_and_other_files_are_refused(tmp_path):
     file = saved(tmp_path, a=np.arange(4.0))
-    content = file.read_bytes()
-    for length in range(len(content)):
-        file.write_bytes(content[:length])
-        with pytest.raises(StateFileError, match="is damaged or not a fedroster state file"):
-            load_arrays(file, kind="simulation")
-
-
-def test_other_files_are_refused(tmp_path):
-    file = tmp_path / "state.npz"
-    for content in (
-        b"",
-        b"round,time\n1,2\n",
-        pickle.dumps({"a": np.zeros(3)}),
-        np.random.default_rng(0).bytes(500),
-    ):
+    whole = file.read_bytes()
+    others = [b"round,time\n1,2\n", pickle.dumps({"a": np.zeros(3)}), np.random.default_rng(0).bytes(500)]
+    for content in (*others, *(whole[:length] for length in range(len(whole)))):
         file.write_bytes(content)
         with pytest.raises(StateFileError, match="is damaged or not a fedroster state file"):
             load_arrays(file, kind="simulation")

@@ -18,7 +18,7 @@ def test_an_address_is_all_that_counts():
     streams.at("environment", 2).random(100)
     streams.at("policy", 3).random(1)
     np.testing.assert_array_equal(streams.at("environment", 3).random(5), first)
-    np.testing.assert_array_equal(Streams(7).at("environment", 3).random(5), first)
+    np.testing.assert_array_equal(Streams(np.int64(7)).at("environment", 3).random(5), first)
 
 
 def test_addresses_are_distinct():
@@ -46,10 +46,6 @@ def test_known_answer_in_every_process():
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert int(done.stdout) == Streams(7).at("policy", 3, 1).integers(2**62) == 2084228705520515209
-
-
-def test_numpy_integers_are_seeds_too():
-    assert Streams(np.int64(7)).at("a").random() == Streams(7).at("a").random()
 
 
 @pytest.mark.parametrize("seed", [-1, 1.0, "7", None, True])
