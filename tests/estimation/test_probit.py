@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from scipy.special import log_ndtr
 
 from fedroster.core.errors import ConfigurationError
-from fedroster.core.state import grow, pack, reset, unpack
+from fedroster.core.state import pack, reset, unpack
 from fedroster.estimation.probit import (
     _normal_tail,
     begin_round,
@@ -344,22 +344,6 @@ class TestNumbers:
 
 
 class TestOrder:
-    def test_of_feedback_does_not_matter(self):
-        rng = np.random.default_rng(11)
-        contexts, success = rng.random((20, 2)), rng.random(20) < 0.5
-        client, server = np.arange(20), rng.integers(0, 2, 20)
-        start = started(num_clients=20)
-        once = learn(start, client, server, contexts, success, round=1)
-        parts = start
-        for row in rng.permutation(20):
-            rows = np.array([row])
-            parts = learn(parts, client[rows], server[rows], contexts[rows], success[rows], round=1)
-        for name, array in pack(once).items():
-            np.testing.assert_array_equal(pack(parts)[name], array)
-        assert asked(once, contexts[:1]).shape == (1,)
-        assert once.new_tag.shape == (20,)  # asking changes nothing
-        assert settle(once).new_tag.shape == (0,)
-
     def test_earlier_rounds_first(self):
         """Feedback of round 1 that comes after that of round 2, within one round, is learned from before it."""
         contexts, success = np.array([[0.2, 0.5], [0.8, 0.5]]), np.array([True, False])
@@ -412,10 +396,3 @@ class TestMemory:
         state = begin_round(state, np.arange(300), np.zeros((0, 2)), round=2, share=0.0)
         state = fed(state, np.zeros((300, 2)), np.zeros(300, np.bool_), client=np.arange(300))
         assert state.num_pairs == 400
-
-    def test_grows(self):
-        state = fed(started(), np.full((20, 2), 0.5), np.zeros(20, np.bool_))
-        larger = grow(state, probit_init(12, 2, 2, intervals=8, **SIX))
-        here = np.full((1, 2), 0.5)
-        assert_allclose(asked(larger, here), asked(state, here))
-        assert asked(larger, here, client=11)[0] > asked(larger, here)[0]

@@ -19,7 +19,7 @@ from reference import Ridge, algorithm_1, p4_objective, queue_formula
     [
         RBCSF(V=3.0, beta=0.25),
         RBCSF(V=20.0, beta=0.1, alpha=1.0, ridge=4.0),
-        RBCSF(V=0.5, beta=0.2, schedule="lemma-1", R=0.3, L=10.2, S=0.05, delta=0.2),
+        RBCSF(V=0.5, beta=0.2, schedule="lemma-1", R=0.3, L=10.2, S=0.05, delta=0.2, ridge=4.0),
     ],
     ids=["table-2", "curious", "lemma-1"],
 )
