@@ -69,20 +69,20 @@ def test_variants(network):
 
 class TestTableI:
     @pytest.mark.parametrize(
-        ("network", "bits", "bytes_", "deadline_s", "budget", "band", "compute"),
+        ("network", "bits", "bytes_", "deadline_s", "budget", "band", "compute", "least_cost"),
         [
-            (HierarchicalNetwork(), 0.18e6, 2.41e6, 3.0, 3.5, (0.3e6, 1e6), (2e6, 4e6)),
-            (HierarchicalCifar10(), 18.7e6, 28.3e6, 20.0, 40.0, (2e6, 4e6), (8e6, 15e6)),
+            (HierarchicalNetwork(), 0.18e6, 2.41e6, 3.0, 3.5, (0.3e6, 1e6), (2e6, 4e6), 1.0),
+            (HierarchicalCifar10(), 18.7e6, 28.3e6, 20.0, 40.0, (2e6, 4e6), (8e6, 15e6), 4.0),
         ],
     )
-    def test_values(self, network, bits, bytes_, deadline_s, budget, band, compute):
+    def test_values(self, network, bits, bytes_, deadline_s, budget, band, compute, least_cost):
         assert (network.num_clients, network.num_servers, network.power_dbm) == (50, 3, 23.0)
         assert (network.update_size_bit, network.workload_byte) == (bits, bytes_)
         assert (network.deadline_s, network.budget) == (deadline_s, budget)
         assert (network.bandwidth_min_hz, network.bandwidth_max_hz) == band
         assert (network.compute_min_hz, network.compute_max_hz) == compute
         assert (network.price_min, network.price_max, network.reach_km) == (0.5, 2.0, 2.0)
-        assert network.global_period == 5
+        assert (network.global_period, network.least_cost) == (5, least_cost)
 
     @pytest.mark.parametrize(
         ("geometric", "printed"),
@@ -91,10 +91,6 @@ class TestTableI:
     def test_geometric_variants_differ_in_geometry_only(self, geometric, printed):
         left, right = dataclasses.asdict(geometric), dataclasses.asdict(printed)
         assert {name for name in left if left[name] != right[name]} == {"geometry"}
-
-    def test_least_cost(self):
-        assert HierarchicalNetwork().least_cost == 1.0
-        assert HierarchicalCifar10().least_cost == 4.0
 
 
 class TestRounds:
