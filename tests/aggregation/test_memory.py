@@ -77,7 +77,6 @@ def _small_blocks(monkeypatch):
 def test_steps_follow_the_formula(memory, seed):
     rng = np.random.default_rng(seed)
     table, plain = UpdateTable(memory, MODEL, CLIENTS), Plain(memory)
-    plain.age = {}
     for _ in range(8):
         clients = rng.choice(CLIENTS, rng.integers(1, 5), replace=False)
         updates = rng.standard_normal((len(clients), 19)).astype(np.float32)

@@ -7,8 +7,6 @@ import polars as pl
 import pytest
 
 from fedroster.core.errors import DataFileError, MissingDataError, MissingDependencyError
-from fedroster.core.streams import Streams
-from fedroster.lab.worlds.network import TraceNetwork
 from fedroster.lab.worlds.table import read_table
 
 TABLE = """client,time,available,compute,bandwidth
@@ -58,18 +56,10 @@ def test_parquet_says_the_same(table, tmp_path):
 
 def test_speeds_that_change(table):
     changing = "client,time,available,compute,bandwidth\n5,0,1,20,5\n5,30,1,20,50\n5,60,0,,\n5,100,0,,\n"
-    path = table(changing)
-    sessions, speeds = read_table(path)
+    sessions, speeds = read_table(table(changing))
     assert (sessions.start_s.tolist(), sessions.end_s.tolist()) == ([0.0, 30.0], [30.0, 60.0])
     assert speeds.by_session
     np.testing.assert_allclose(speeds.bandwidth_bps, [5e6, 50e6])
-    network = TraceNetwork(
-        num_clients=1, cohort_size=1, traces=str(path), resample=False, samples=100, start_time_s=20.0
-    )
-    state = network.init(rng=Streams(0).at("environment-init"))
-    context, outcome = network.observe(state, 1, rng=Streams(0).at("environment", 1))
-    np.testing.assert_allclose(context.features[0], [6.0, 1.0, 8.0])  # 40 Mbit at 5 Mbit/s
-    assert outcome.responds[0]  # its stay goes on to 60 s, on the faster link
 
 
 def test_columns_in_any_order_and_further_ones(table):
