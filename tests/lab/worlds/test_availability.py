@@ -1,11 +1,7 @@
-"""Bisection on session tables against brute force; and a reader that moves one session at a time, which errs."""
-
-import os
-from pathlib import Path
+"""Bisection on session tables against brute force."""
 
 import numpy as np
 import pytest
-from benchmarks.flash import flash_sessions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,8 +9,6 @@ from fedroster.core import parallel
 from fedroster.lab.worlds.availability import look_up, timetable
 from fedroster.lab.worlds.population import calibrated_sessions
 from fedroster.lab.worlds.table import Sessions
-
-REAL = os.environ.get("FEDROSTER_DATA", "")
 
 
 def tables(*devices, period_s):
@@ -39,23 +33,6 @@ def is_there(sessions, device, time_s):
     rows = slice(sessions.offsets[device], sessions.offsets[device + 1])
     now = time_s % sessions.period_s
     return bool(((sessions.start_s[rows] <= now) & (now < sessions.end_s[rows])).any())
-
-
-class Cursor:
-    """The rule of FedScale's reader, from its description: a client keeps the number of a session.
-
-    When the time, modulo the period, is past that session's end, it goes on to the next one: to one, whatever the time.
-    The client is available if the time then lies in that session.
-    """
-
-    def __init__(self, start_s, end_s, period_s):
-        self.start_s, self.end_s, self.period_s, self.number = start_s.tolist(), end_s.tolist(), period_s, 0
-
-    def available(self, time_s):
-        now = time_s % self.period_s
-        if now > self.end_s[self.number]:
-            self.number = (self.number + 1) % len(self.start_s)
-        return self.start_s[self.number] <= now <= self.end_s[self.number]
 
 
 def test_by_hand():
@@ -119,50 +96,6 @@ def test_agrees_with_brute_force_at_any_time(sessions, time_s):
             stays = time_s + np.arange(0.0, min(remaining[device], sessions.period_s), 0.5)
             assert all(is_there(sessions, device, later) for later in stays)
             assert np.isinf(remaining[device]) or not is_there(sessions, device, time_s + remaining[device])
-
-
-def misses(sessions, *, step_s, days):
-    """Share of the instants at which a client is there, and a cursor says that it is not; bisection has to be right."""
-    times_s = np.arange(300.5, days * 86_400.0, step_s)
-    ours = np.stack([at(sessions, time_s)[0] > 0.0 for time_s in times_s], axis=1)
-    missed = present = 0
-    for device in range(sessions.num_devices):
-        rows = slice(sessions.offsets[device], sessions.offsets[device + 1])
-        start_s, end_s, period_s = sessions.start_s[rows], sessions.end_s[rows], sessions.period_s
-        now = (times_s % period_s)[:, None]
-        np.testing.assert_array_equal(ours[device], ((start_s <= now) & (now < end_s)).any(axis=1))
-        if start_s.size:
-            cursor = Cursor(start_s, end_s, period_s)
-            moved = np.array([cursor.available(time_s) for time_s in times_s.tolist()])
-            missed += np.count_nonzero(ours[device] & ~moved)
-            present += np.count_nonzero(ours[device])
-    return missed / present
-
-
-def test_a_cursor_errs_where_bisection_does_not():
-    """Sessions in bursts, as real ones come: at 5 minutes to 2 hours a cursor misses more and more."""
-    rng = np.random.default_rng(0)
-    devices = []
-    for _ in range(40):
-        start = np.sort(rng.choice(150, 12, replace=False)) * 4000.0
-        start = (start[:, None] + [0.0, 70.0, 140.0, 210.0]).ravel()
-        length = np.where(np.arange(48) % 4 == 3, rng.uniform(60.0, 3600.0, 48), 40.0)
-        devices.append(list(zip(start, start + length, strict=True)))
-    sessions = tables(*devices, period_s=7 * 86_400.0)
-    found = [misses(sessions, step_s=step_s, days=7) for step_s in (300.0, 1800.0, 7200.0)]
-    assert found[0] > 0.10
-    assert found[2] > 0.3
-    assert found == sorted(found)
-
-
-@pytest.mark.skipif(
-    not Path(REAL, "fedscale", "flash_availability_300.npz").is_file(), reason="FEDROSTER_DATA has no fedscale"
-)
-def test_a_cursor_errs_on_the_real_records():
-    """13 to 50 % of the instants at which the 300 devices are there: 5 minutes for a week to 2 hours for four."""
-    sessions = flash_sessions(Path(REAL, "fedscale", "flash_availability_300.npz"))
-    assert 0.10 < misses(sessions, step_s=300.0, days=7) < 0.20
-    assert 0.40 < misses(sessions, step_s=7200.0, days=28) < 0.60
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
