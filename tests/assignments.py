@@ -50,13 +50,9 @@ def random_instance(rng, kind, max_clients=6, max_servers=3) -> Instance:
         value, cost = rng.integers(0, 2, size).astype(float), rng.uniform(0, 2, size)
     elif kind == "free":
         value, cost = rng.random(size), rng.uniform(0, 2, size) * (rng.random(size) < 0.5)
-    elif kind == "client-cost":
-        value, cost = rng.random(size), rng.uniform(0.5, 2, num_clients)[pairs[:, 0]] if size else np.empty(0)
-    elif kind == "alike":
-        value, cost = (
-            1 - 1e-3 * rng.random(size),
-            rng.uniform(0.5, 2, num_clients)[pairs[:, 0]] if size else np.empty(0),
-        )
+    elif kind in ("client-cost", "alike"):
+        value = rng.random(size) if kind == "client-cost" else 1 - 1e-3 * rng.random(size)
+        cost = rng.uniform(0.5, 2, num_clients)[pairs[:, 0]] if size else np.empty(0)
     elif kind == "duplicates":
         pairs = np.concatenate([pairs, pairs[: size // 2]])
         size = len(pairs)

@@ -515,12 +515,3 @@ def test_bad_input_says_what_and_where(change, message):
 
     with pytest.raises(ValueError, match=re.escape(message)):
         solve_assignment(**{**GOOD, **change})
-
-
-def test_solvers_print_nothing(capfd):
-    instance = table_one(0, num_clients=120, num_servers=4, budget=9.0)
-    instance.solve()
-    counted(instance)
-    captured = capfd.readouterr()
-    assert captured.out == ""
-    assert captured.err == ""
