@@ -13,6 +13,7 @@ from fedroster.policies import RBCSF
 from fedroster.simulation import simulate
 from fedroster.testing import EnvironmentContract
 from fedroster.types import Outcome, Selection, Streams
+from variants import check_variant
 
 
 class FlatContract(EnvironmentContract):
@@ -44,12 +45,7 @@ class TestFlatNetwork(FlatContract):
     ids=["drop-outs", "changes", "long tail", "two minds"],
 )
 def test_variants(network):
-    class Variant(FlatContract):
-        def environment(self):
-            return network
-
-    Variant().test_shapes_types_and_ranges()
-    Variant().test_every_policy_meets_the_same_world()
+    check_variant(FlatContract, network)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from fedroster.networks.hierarchical import (
 )
 from fedroster.policies.uniform import Uniform
 from fedroster.testing import EnvironmentContract
+from variants import check_variant
 
 NO_CLIENT = np.zeros(0, np.int64)
 
@@ -59,12 +60,7 @@ class TestGeometricContract(Contract):
     ids=["one feature", "static"],
 )
 def test_variants(network):
-    class Variant(Contract):
-        def environment(self):
-            return network
-
-    Variant().test_shapes_types_and_ranges()
-    Variant().test_every_policy_meets_the_same_world()
+    check_variant(Contract, network)
 
 
 class TestTableI:

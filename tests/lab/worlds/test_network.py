@@ -15,6 +15,7 @@ from fedroster.lab.worlds.network import TraceNetwork, exchange_times, round_key
 from fedroster.policies import PowerOfChoice, Uniform
 from fedroster.simulation import load_checkpoint, round_time, save_checkpoint, simulate
 from fedroster.testing import EnvironmentContract
+from variants import check_variant
 
 
 class TraceContract(EnvironmentContract):
@@ -58,12 +59,7 @@ class TestTheClockMovesOnByTheRounds(TraceContract):
     ids=["drop-outs", "no noise"],
 )
 def test_rounds_at_fixed_times(network):
-    class Variant(TraceContract):
-        def environment(self):
-            return network
-
-    Variant().test_shapes_types_and_ranges()
-    Variant().test_every_policy_meets_the_same_world()
+    check_variant(TraceContract, network)
 
 
 PHONES = """client,time,available,compute,bandwidth
