@@ -58,5 +58,6 @@ def test_clients_without_a_loss_go_first_and_the_latest_loss_counts():
     state = policy.update(state, report([0, 1, 2], loss=[9.0, 9.0, np.nan], num_samples=[5, 5, 5], round=3))
     state = policy.update(state, report([0], loss=[1.0], round=2))
     assert state.loss.tolist() == [9.0, 9.0, np.inf, np.inf, np.inf, np.inf]
+    assert state.num_samples.tolist() == [5.0, 5.0, 5.0, 0.0, 0.0, 0.0]
     policy, context = AFL(alpha_1=0.0, alpha_3=0.0), context_of(6, 2, available=[True, True, False, True, True, False])
     assert policy.select(state, context, rng=Streams(1).at("policy")).links.tolist() == [3, 4]

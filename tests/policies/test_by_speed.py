@@ -6,9 +6,8 @@ import numpy as np
 
 from fedroster.policies import BySpeed
 from fedroster.policies.by_speed import draw_weights
-from fedroster.types import Feedback, ProblemSpec, RoundContext, Status, Streams
-
-COMPLETED = np.array([Status.COMPLETED], np.uint8)
+from fedroster.types import ProblemSpec, RoundContext, Streams
+from rounds import report
 
 
 def test_weights_by_hand():
@@ -38,10 +37,8 @@ def play(policy, times_s, *, fillings, places, seed=0, available=None):
         client = min(work, key=work.get)
         now, began, asked = work.pop(client)
         answered.append(client)
-        state = policy.update(
-            state,
-            Feedback(asked, np.array([client]), times_s[client, None, None], COMPLETED, np.array([now - began])),
-        )
+        told = {"features": times_s[client, None, None], "time_s": [now - began]}
+        state = policy.update(state, report([client], round=asked, **told))
     return chosen, answered
 
 

@@ -169,20 +169,12 @@ class TestExploreShare:
         assert state.rounds == 0
 
 
-def run(policy, network, num_rounds, seed=0):
-    """Updates in time of each round, and the last state."""
-    utility = np.zeros(num_rounds)
-    for r in simulate(policy, network, rounds=num_rounds, seed=seed):
-        utility[r.number - 1] = r.outcome.in_time[r.selection.links].sum()
-    return utility, r.policy_state
-
-
 class TestLearning:
     def test_the_literal_policy_never_leaves_exploration(self):
         """Choice B11: in 1,000 rounds, every one of them exploring."""
-        _, state = run(COCS(), HierarchicalNetwork(deadline_s=4.0), 1000)
-        assert state.explore_share == 1.0
-        assert state.rounds == 1000
+        *_, last = simulate(COCS(), HierarchicalNetwork(deadline_s=4.0), rounds=1000, seed=0)
+        assert last.policy_state.explore_share == 1.0
+        assert last.policy_state.rounds == 1000
 
     def test_flat_federations_work_with_bounds(self):
         network = FlatNetwork(num_clients=12, cohort_size=4)
@@ -194,6 +186,8 @@ class TestLearning:
 
 
 class TestRegretBound:
+    known = {"num_clients": 50, "num_servers": 3, "budget": 3.5, "least_cost": 1.0, "holder_constant": 1.0}
+
     def test_by_hand(self):
         # alpha = 1: exponents 4/5 and 2/5; B / c = 2, so 3 + 3 decisions; L 2^(1/2) = sqrt(2).
         found = cocs_regret(32, num_clients=3, num_servers=2, budget=2.0, least_cost=1.0, holder_constant=1.0)
@@ -204,8 +198,7 @@ class TestRegretBound:
 
     def test_is_sublinear_and_grows_with_the_approximation(self):
         def bound(rounds, **changes):
-            known = {"num_clients": 50, "num_servers": 3, "budget": 3.5, "least_cost": 1.0, "holder_constant": 1.0}
-            return cocs_regret(rounds, **(known | changes))
+            return cocs_regret(rounds, **(self.known | changes))
 
         per_round = [bound(rounds) / rounds for rounds in (10**6, 10**9, 10**12, 10**15)]
         assert per_round == sorted(per_round, reverse=True)
@@ -213,21 +206,17 @@ class TestRegretBound:
         assert bound(1000, approximation=share) == pytest.approx(bound(1000) / share)
 
     def test_rounding_costs_no_client(self):
-        known = {"num_clients": 5, "num_servers": 3, "holder_constant": 1.0}  # 0.3 / 0.1 is less than 3
-        assert cocs_regret(9, budget=0.3, least_cost=0.1, **known) == pytest.approx(
-            cocs_regret(9, budget=3.0, least_cost=1.0, **known)
-        )
-        assert cocs_regret(9, budget=1e200, least_cost=1e-200, **known) == math.inf
+        less, whole = {"budget": 0.3, "least_cost": 0.1}, {"budget": 3.0}  # 0.3 / 0.1 is less than 3
+        assert cocs_regret(9, **(self.known | less)) == pytest.approx(cocs_regret(9, **(self.known | whole)))
 
-    def test_overflow_is_infinite(self):
-        bound = cocs_regret(10, num_clients=10**5, num_servers=3, budget=1e4, least_cost=1.0, holder_constant=1.0)
-        assert bound == math.inf
+    @pytest.mark.parametrize("large", [{"budget": 1e200, "least_cost": 1e-200}, {"num_clients": 10**5, "budget": 1e4}])
+    def test_overflow_is_infinite(self, large):
+        assert cocs_regret(10, **(self.known | large)) == math.inf
 
     def test_bad_arguments(self):
         for name, value in (("least_cost", 0.0), ("approximation", 0.0), ("num_clients", 0), ("holder", 0.0)):
-            known = {"num_clients": 5, "num_servers": 3, "budget": 3.5, "least_cost": 1.0, "holder_constant": 1.0}
             with pytest.raises(ConfigurationError, match=name):
-                cocs_regret(10, **(known | {name: value}))
+                cocs_regret(10, **(self.known | {name: value}))
 
 
 class TestBadInput:

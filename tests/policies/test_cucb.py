@@ -6,7 +6,7 @@ import pytest
 
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Outcome, ProblemSpec, Selection, Status, check_selection
-from fedroster.networks.hierarchical import GeometricMnist, HierarchicalCifar10, HierarchicalNetwork
+from fedroster.networks.hierarchical import GeometricMnist, HierarchicalNetwork
 from fedroster.optimization.budgeted import choices_of
 from fedroster.optimization.decision_pool import playable, pool_init, recall, remember, with_arms
 from fedroster.policies.cucb import CUCB, CUCBPairs, pair_bounds, ucb1
@@ -63,15 +63,6 @@ class TestUCB1:
         for r in simulate(CUCB(pool_size=12), HierarchicalNetwork(num_clients=10), rounds=12, seed=0):
             state = r.policy_state
         assert state.plays.tolist() == [1] * 12
-
-    def test_finds_the_best_arm_of_static_resources(self):
-        network = HierarchicalCifar10(num_clients=10, static_resources=True)
-        for r in simulate(CUCB(pool_size=5, width=0.2), network, rounds=400, seed=1):
-            state = r.policy_state
-        assert state.plays.sum() == state.rounds == 400
-        mean = state.utility / state.plays
-        assert state.plays.argmax() == mean.argmax()
-        assert state.plays.max() > 200
 
     def test_feedback_goes_to_the_arm_of_its_round(self):
         policy = CUCB(pool_size=3)

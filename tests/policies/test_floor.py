@@ -1,6 +1,5 @@
 """FLOOR: its guarantee against adversaries, its formulae written once more, and its speed on Huang et al.'s network."""
 
-import dataclasses
 import itertools
 import math
 from fractions import Fraction
@@ -11,7 +10,7 @@ import pytest
 from federations import array
 from fedroster import RBCSF, Selector
 from fedroster.core.errors import InfeasibleError
-from fedroster.core.problem import ProblemSpec, RoundContext, check_selection
+from fedroster.core.problem import ProblemSpec, RoundContext, Selection, check_selection
 from fedroster.core.state import pack
 from fedroster.core.streams import Streams
 from fedroster.estimation import usual_times
@@ -403,15 +402,6 @@ def test_a_client_far_ahead_has_no_price():
     assert (price[3:] > 0.0).all()
 
 
-def test_debts_are_exact():
-    world = World(Floor(), num_clients=12, cohort_size=2)
-    rng = np.random.default_rng(0)
-    for t in range(1, 60):
-        world.play(rng.random(12) < 0.6)
-        np.testing.assert_array_equal(world.state.debt, snap_rate(0.15) * t - world.took_part)
-        np.testing.assert_array_equal(world.state.own_debt, snap_rate(0.15) * world.was_there - world.took_part)
-
-
 def test_who_is_away_owes_and_is_owed_nothing():
     """Clients 0 to 3 join after 100 rounds: no debt until then, and no burst afterwards."""
     world = World(Floor(beta=0.2), num_clients=10, cohort_size=2)
@@ -432,18 +422,16 @@ def test_who_is_away_owes_and_is_owed_nothing():
     assert (world.took_part - before)[:4].max() < 30
 
 
-def test_whoever_is_reported_although_no_member_gathers_nothing():
-    """Availability of a client that is away does not count, and neither do rows of others."""
+@pytest.mark.parametrize("listed", [range(8), ()], ids=["all", "none"])
+def test_only_members_owe_whoever_is_reported(listed):
+    """Availability of a client that is away does not count, and neither do rows of others; there may be no rows."""
     world = World(Floor(), num_clients=8, cohort_size=2)
-    members = np.arange(8) % 2 == 0
-    world.round = 1
-    context = world.context(np.ones(8, np.bool_), members=members)
-    selection = dataclasses.replace(
-        world.policy.select(world.state, context, rng=Streams(0).at("x")), links=np.zeros(0, np.int64)
-    )
-    state = world.policy.commit(world.state, context, selection)
+    members, client, world.round = np.arange(8) % 2 == 0, np.array(listed, np.int64), 1
+    context = world.context(np.ones(8, np.bool_), members=members, client=client)
+    assert world.policy.select(world.state, context, rng=Streams(0).at("x")).is_empty == (client.size == 0)
+    state = world.policy.commit(world.state, context, Selection(1, np.zeros(0, np.int64)))
     np.testing.assert_array_equal(state.debt, snap_rate(0.15) * members)
-    np.testing.assert_array_equal(state.own_debt, snap_rate(0.15) * members)
+    np.testing.assert_array_equal(state.own_debt, snap_rate(0.15) * members * (client.size > 0))
 
 
 @pytest.mark.parametrize("order", ["all", "available", "shuffled"])
@@ -470,17 +458,6 @@ def test_rows_may_be_some_of_the_clients(order):
         np.testing.assert_array_equal(np.sort(part.play(available, client=listed)), np.sort(full.play(available)))
         for name, value in pack(full.state).items():
             np.testing.assert_allclose(pack(part.state)[name], value, rtol=1e-9, atol=1e-12, err_msg=name)
-
-
-def test_an_empty_context():
-    world = World(Floor(), num_clients=5, cohort_size=2)
-    world.round = 1
-    empty = RoundContext(1, np.empty((0, 2)), np.empty(0, np.bool_), 2, client=np.empty(0, np.int64))
-    selection = world.policy.select(world.state, empty, rng=Streams(0).at("x"))
-    assert selection.is_empty
-    state = world.policy.commit(world.state, empty, selection)
-    np.testing.assert_array_equal(state.debt, snap_rate(0.15))
-    assert (state.own_debt == 0.0).all()
 
 
 @pytest.mark.parametrize("value", [1e101, 1.7e308])
@@ -525,8 +502,8 @@ def test_predictions_that_overflow_in_both_directions_are_numbers():
     assert array(selector.participation()).min() >= 1
 
 
-def test_usual_times():
-    """The mean context of every client, over the rounds in which it was there, times its coefficients."""
+def test_debts_are_exact_and_usual_contexts_are_means():
+    """The mean context of every client, over the rounds in which it was there."""
     world = World(Floor(), num_clients=8, cohort_size=2)
     rng = np.random.default_rng(0)
     contexts = [[] for _ in range(8)]
@@ -536,6 +513,8 @@ def test_usual_times():
         features = world.context(available).features
         for n in np.flatnonzero(available):
             contexts[n].append(features[n])
+        np.testing.assert_array_equal(world.state.debt, snap_rate(0.15) * world.round - world.took_part)
+        np.testing.assert_array_equal(world.state.own_debt, snap_rate(0.15) * world.was_there - world.took_part)
     state = world.state
     np.testing.assert_array_equal(state.belief.contexts_seen, [len(c) for c in contexts])
     np.testing.assert_allclose(state.belief.usual_context.T, [np.mean(c, axis=0) for c in contexts], rtol=1e-12)

@@ -169,22 +169,12 @@ class TestHardConstraints:
         costly, truth = priced([1.0, 2.6], [0, 1], [0, 0], [3.5], p=[0.9, 0.9])
         assert decide(policy, costly, truth).links.size <= 1
 
-    def test_empty_decisions(self, policy):
-        for context, outcome in (
-            priced([], [], [], [3.5, 3.5, 3.5]),
-            priced([1.0, 1.0], [0, 1], [0, 1], [0.0, 0.0, 0.0]),
-            priced([5.0, 5.0], [0, 1], [0, 1], [3.5, 3.5, 3.5]),
-            priced([1.0, 1.0], [0, 1], [0, 1], [3.5] * 3, available=[False, False]),
-        ):
-            assert decide(policy, context, outcome).is_empty
-
-    def test_free_links_are_allowed(self, policy):
-        context, outcome = priced([0.0, 0.0], [0, 1], [0, 1], [0.0, 0.0, 0.0])
-        assert decide(policy, context, outcome).links.size == 2
-
-    def test_an_infinite_budget_buys_everything(self, policy):
-        context, outcome = priced([9.0, 9.0], [0, 1], [0, 1], [np.inf, np.inf, 0.0])
-        assert decide(policy, context, outcome).links.size == 2
+    @pytest.mark.parametrize(
+        ("cost", "budget", "most"), [(0.0, 0.0, 6), (9.0, np.inf, 6), (0.1, 3.5, 2)], ids=["free", "infinite", "two"]
+    )
+    def test_what_costs_nothing_beside_the_budget_is_taken_up_to_a_cohort(self, policy, cost, budget, most):
+        context, outcome = priced([cost] * 6, range(6), [0, 1] * 3, [budget] * 3)
+        assert decide(policy, dataclasses.replace(context, cohort_size=most), outcome).links.size == most
 
     @pytest.mark.parametrize("cost", [np.nan, -1.0, np.inf])
     def test_malformed_prices_are_refused_with_their_row(self, policy, cost):
@@ -199,11 +189,6 @@ class TestHardConstraints:
         context, outcome = priced([1.0, 1.0], [0, 1], [0, 1], budget)
         with pytest.raises(InvalidInputError, match="budget"):
             decide(policy, context, outcome)
-
-    def test_a_cohort_size_below_the_budgets_is_kept(self, policy):
-        context, outcome = priced([0.1] * 6, range(6), [0] * 6, [3.5] * 3)
-        few = dataclasses.replace(context, cohort_size=2)
-        assert decide(policy, few, outcome).links.size == 2
 
 
 def test_a_search_that_stops_early_says_how_much_may_be_missing():

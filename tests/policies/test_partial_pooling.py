@@ -9,7 +9,7 @@ from fedroster import EdgeSelector
 from fedroster.bounds import debt_bound, feasible_rates
 from fedroster.catalogue import make_policy
 from fedroster.core.errors import InfeasibleError
-from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
+from fedroster.core.problem import ProblemSpec, RoundContext, Selection, Status
 from fedroster.networks.hierarchical import GeometricMnist, HierarchicalCifar10, HierarchicalNetwork
 from fedroster.optimization.budgeted import choices_of
 from fedroster.policies.cocs import COCS
@@ -18,6 +18,7 @@ from fedroster.policies.partial_pooling import PartialPooling
 from fedroster.policies.uniform import Uniform
 from fedroster.simulation import simulate
 from priced import priced_context
+from rounds import report
 
 
 def expected_utility(policy, network, num_rounds, seed=0):
@@ -38,19 +39,6 @@ class TestUtility:
         best = expected_utility(OracleP(), network, 200)
         assert expected_utility(PartialPooling(), network, 200) > 0.95 * best
         assert expected_utility(COCS(), network, 200) < 0.95 * best  # the negative control
-
-    def test_only_feedback_teaches(self):
-        """Feedback of another round's context, a drop-out and an error count as what they are."""
-        policy, spec = PartialPooling(), ProblemSpec(4, 4, 1, 1)
-        state = policy.init(spec, rng=np.random.default_rng(0))
-        context = RoundContext(1, np.linspace(0, 1, 4)[:, None], np.ones(4, np.bool_), 4)
-        state = policy.commit(state, context, Selection(1, np.arange(4)))
-        status = np.array([Status.COMPLETED, Status.LATE, Status.DROPPED, Status.FAILED], np.uint8)
-        times = np.array([1.0, 9.0, np.nan, np.nan])
-        state = policy.update(state, Feedback(1, np.arange(4), context.features, status, times))
-        value = policy.values(state, choices_of(context), replace(context, round=2))
-        assert value[0] > max(value[1:])
-        assert_allclose(value[1:], value[1:].mean(), atol=0.05)
 
 
 class Ledger:
@@ -127,10 +115,9 @@ class TestRates:
             selection = policy.select(state, context, rng=np.random.default_rng(number))
             chosen.append(int(selection.links[0]))
             state = policy.commit(state, context, selection)
-            is_good = selection.links == 1
-            status = np.where(is_good, Status.COMPLETED, Status.DROPPED).astype(np.uint8)
-            told = selection.links, context.features[selection.links], status, np.where(is_good, 1.0, np.nan)
-            state = policy.update(state, Feedback(number, *told, server=np.zeros(1, np.int64)))
+            time_s = np.where(selection.links == 1, 1.0, np.nan)
+            told = {"time_s": time_s, "features": context.features[selection.links], "server": [0]}
+            state = policy.update(state, report(selection.links, round=number, **told))
             assert state.backlog[0] < 2.0 + 1.0
         assert 100 - 3 <= chosen.count(0) <= 100
 
@@ -213,9 +200,9 @@ class TestWhatIsPassedOn:
             state = policy.init(self.spec, rng=np.random.default_rng(0))
             context, links = some_links(), np.arange(1)
             state = policy.commit(state, context, Selection(1, links))
-            times = np.array([1.0 if status <= Status.LATE else np.nan])
-            told = Feedback(1, links, context.features[links], np.array([status], np.uint8), times)
-            state = policy.update(state, told)
+            time_s = [1.0 if status <= Status.LATE else np.nan]
+            told = {"status": [status], "time_s": time_s, "features": context.features[links]}
+            state = policy.update(state, report(links, **told))
             worth[status] = policy.values(state, choices_of(context), some_links(2))[0]
         assert worth.pop(Status.COMPLETED) > 0.6
         assert max(worth.values()) < 0.4

@@ -43,8 +43,7 @@ def test_weights_are_the_mean_intervals_so_far(longest, expected):
 
 def test_a_late_report_ends_the_interval_in_its_own_round():
     policy = ParticipationWeights()
-    prompt = late = policy.init(ProblemSpec(1, 1, 1), rng=np.random.default_rng(0))
-    late = policy.init(ProblemSpec(1, 1, 1), rng=np.random.default_rng(0))
+    prompt, late = (policy.init(ProblemSpec(1, 1, 1), rng=np.random.default_rng(0)) for _ in range(2))
     for number in range(1, 5):
         prompt = policy.commit(prompt, context(number), Selection(number, NOTHING))
         late = policy.commit(late, context(number), Selection(number, NOTHING))
@@ -74,7 +73,7 @@ def test_a_client_that_is_gone_counts_on_for_as_long_as_the_longest_gap():
         shares.append(1.0 / policy.weights(state, asked, Selection(number, np.arange(1)))[0] * weight_of(state))
         state = policy.commit(state, asked, Selection(number, np.arange(1)))
         state = policy.update(state, answer(number, [0]))
-    assert shares == pytest.approx([3, 3, 3, 3, 2, 2, 2, 2][: len(shares)])
+    assert shares == pytest.approx([3, 3, 3, 3, 2, 2, 2, 2])
     assert state.gap.max() <= 3
 
 

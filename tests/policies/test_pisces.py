@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from fedroster import Selector
 from fedroster.policies import Pisces
 from fedroster.policies.pisces import discounted_utility, pace_s
 from fedroster.types import ProblemSpec, Selection, Streams
@@ -90,13 +89,3 @@ def test_the_last_five_answers_count():
     state = policy.update(state, report([0, 1], loss=[9.0, 9.0], time_s=[np.nan, 1.0], round=3))
     assert state.utility.tolist() == [20.0, 9.0]  # of an earlier round than the one that is known
     assert state.answers.tolist() == [6, 1]
-
-
-def test_free_places_through_a_selector():
-    selector = Selector(Pisces(), cohort_size=3, clients=range(8), seed=1)
-    for _ in range(12):
-        cohort = selector.select(at_most=1)
-        if not cohort.is_empty:
-            told = dict.fromkeys(cohort.clients, 1.0)
-            selector.observe(cohort.round, times_s=told, losses=told, num_samples=told)
-    assert len([count for count in selector.participation().values() if count]) >= 4

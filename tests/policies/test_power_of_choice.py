@@ -6,9 +6,9 @@ from scipy.stats import chisquare
 
 from fedroster.policies import PowerOfChoice
 from fedroster.policies.power_of_choice import PowerOfChoiceState
-from fedroster.types import ProblemSpec, Streams
+from fedroster.types import Streams
 from reference import draw_orders
-from rounds import context_of, report
+from rounds import context_of
 
 
 def known(loss, sizes=None):
@@ -58,20 +58,6 @@ def test_the_unknown_go_first():
     state = known([5.0, np.inf, 7.0, np.inf])
     for links in cohorts(PowerOfChoice(d=4), state, context_of(4, 2), 20):
         assert links.tolist() == [1, 3]
-
-
-def test_the_latest_loss_counts():
-    policy = PowerOfChoice()
-    state = policy.init(ProblemSpec(3, 1, 1), rng=np.random.default_rng(0))
-    assert np.isinf(state.loss).all()
-    state = policy.update(state, report([0, 1], loss=[2.0, 3.0], round=5, num_samples=[10, 30]))
-    state = policy.update(state, report([0, 1, 2], loss=[9.0, np.nan, 1.0], round=4))  # late
-    np.testing.assert_array_equal(state.loss, [2.0, 3.0, 1.0])
-    state = policy.update(state, report([0], loss=[0.5], round=6))
-    state = policy.update(state, report([1], loss=None, round=7))
-    np.testing.assert_array_equal(state.loss, [0.5, 3.0, 1.0])
-    np.testing.assert_array_equal(state.reported, [6, 5, 4])
-    np.testing.assert_array_equal(state.num_samples, [10.0, 30.0, 0.0])
 
 
 def test_polling_asks_the_candidates_and_nobody_else():

@@ -81,7 +81,7 @@ def test_weights_of_late_updates(late, weights):
     np.testing.assert_allclose(stale_weights(late, np.zeros(3)), weights[0], atol=5e-5)
 
 
-def test_a_client_that_is_seldom_there_is_taken_when_it_is():
+def test_nothing_can_be_forecast_of_independent_coins():
     network = FlatNetwork(num_clients=20, cohort_size=4, availability=0.5)
     *_, last = simulate(REFL(period=1, rest=0), network, rounds=50, seed=1)
-    assert 0.2 < REFL().brier(last.policy_state) < 0.3  # nothing can be forecast of independent coins
+    assert 0.2 < REFL().brier(last.policy_state) < 0.3

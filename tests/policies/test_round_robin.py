@@ -32,14 +32,6 @@ def longest_waiting(available, cohorts):
         last.update(dict.fromkeys(chosen.tolist(), number))
 
 
-@pytest.mark.parametrize("size", [1, 3, 4, 5, 12])
-def test_everybody_has_a_turn_in_each_cycle(size):
-    cohorts = play(np.ones((60, 12), np.bool_), size)
-    cycle = -(-12 // size)
-    for start in range(60 - cycle + 1):
-        assert len(np.unique(np.concatenate(cohorts[start : start + cycle]))) == 12
-
-
 def test_whoever_waited_longest_goes_first():
     available = np.random.default_rng(1).random((300, 20)) < np.linspace(0.05, 0.95, 20)
     longest_waiting(available, play(available, 4))

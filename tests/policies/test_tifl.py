@@ -69,11 +69,12 @@ def test_mean_losses_of_tiers():
 
 
 def test_everybody_is_profiled_first():
-    policy = TiFL(profile_rounds=2)
+    policy = TiFL(profile_rounds=2, credits=(5,) * 5)
     network = FlatNetwork(num_clients=12, cohort_size=4, availability=1.0)
     chosen = np.zeros(12, np.int64)
     for played in simulate(policy, network, rounds=6, seed=0):
         chosen[played.selection.links] += 1
+        assert played.policy_state.credits.tolist() == [5] * 5  # profiling costs none
         if played.number == 3:
             assert (chosen == 1).all()
     assert (chosen == 2).all()
@@ -138,15 +139,6 @@ def test_a_look_without_credits_is_one_at_all_tiers():
     assert state.credits.tolist() == [0, 0]
     np.testing.assert_allclose(state.probability, [1 / 3, 2 / 3])
     assert not state.flaw(ProblemSpec(6, 2, 1))
-
-
-def test_profiling_costs_no_credit():
-    policy = TiFL(tiers=2, credits=(5, 5))
-    state = policy.init(ProblemSpec(6, 2, 1), rng=np.random.default_rng(0))
-    context = context_of(6, 2, round=1)
-    state = policy.commit(state, context, policy.select(state, context, rng=np.random.default_rng(0)))
-    assert state.credits.tolist() == [5, 5]
-    assert state.asked.sum() == 2
 
 
 def test_probabilities_change_when_the_last_tier_has_not_improved():

@@ -13,6 +13,7 @@ from fedroster.catalogue import POLICIES, make_policy
 from fedroster.core.protocols import polls, weighed
 from fedroster.policies import RBCSF, ClusteredSampling, Floor, ParticipationWeights, RoundRobin, Uniform
 from fedroster.types import Feedback, ProblemSpec, RoundContext, Selection, Status, Streams
+from rounds import report
 from weighing import Drawn
 
 N, M, ROUNDS, FIRST, BATCHES = 8, 3, 10_000, 1_000, 25
@@ -113,8 +114,7 @@ def test_a_client_that_is_rarely_there_counts_less_than_it_should(p, K, mean):
         links = np.flatnonzero(context.available)
         weights = policy.weights(state, context, Selection(number, links))
         state = policy.commit(state, context, Selection(number, links))
-        done = np.zeros(links.shape[0], np.uint8)
-        state = policy.update(state, Feedback(number, links, context.features[links], done, np.ones(links.shape[0])))
+        state = policy.update(state, report(links, round=number))
     everyone = policy.weights(state, context, Selection(number, np.arange(size))) * size
     assert everyone.mean() == pytest.approx(mean, rel=0.02)
     assert weights.min() > 0.0
