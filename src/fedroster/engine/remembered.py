@@ -155,7 +155,13 @@ class RememberedUpdates:
         table.hold(here)
 
     def _learn(self, table: UpdateTable, found: Mapping[str, tuple[Arrays, float]]) -> None:
-        updates = {key: np.concatenate([each[key] for each, _ in found.values()]) for key in self._model if found}
+        updates = {
+            key: np.concatenate(
+                [each[key] for each, _ in found.values()],
+            )
+            for key in self._model
+            if found
+        }
         rows = np.array([self._row[digest] for digest in found], np.int64)
         table.step(rows, updates, np.array([samples for _, samples in found.values()]))
         self._samples |= {digest: samples for digest, (_, samples) in found.items()}
@@ -197,7 +203,10 @@ class RememberedUpdates:
 def _mean(updates: list[tuple[Arrays, float]]) -> tuple[Arrays, float]:
     """What is remembered of a client's updates in one step, and its samples."""
     total = sum(samples for _, samples in updates)
-    mean: dict[str, Any] = {key: sum(count / total * each[key] for each, count in updates) for key in updates[0][0]}
+    mean: Arrays = {}
+    for update, samples in updates:
+        for key, array in update.items():
+            mean[key] = mean.get(key, 0.0) + samples / total * array
     return mean, total / len(updates)
 
 

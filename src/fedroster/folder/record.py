@@ -42,7 +42,15 @@ from fedroster.folder.events import (
     Snapshot,
     Told,
 )
-from fedroster.folder.lines import AnyLine, DecidedLine, UndoneLine, event_of, hashed, hidden, line_of
+from fedroster.folder.lines import (
+    AnyLine,
+    DecidedLine,
+    UndoneLine,
+    event_of,
+    hashed,
+    hidden,
+    line_of,
+)
 from fedroster.folder.settings import RulesSaid
 
 _logger = logging.getLogger(__name__)

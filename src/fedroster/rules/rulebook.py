@@ -140,7 +140,14 @@ class RuleBook:
     def forget(self, members: ClientSlots, slots: IntArray) -> None:
         """Forget what some members did, before they are unknown."""
         self.has_forgotten |= bool(members.last_round[slots].any())
-        self._recent = deque((number, at_s, cohort[~np.isin(cohort, slots)]) for number, at_s, cohort in self._recent)
+        self._recent = deque(
+            (
+                number,
+                at_s,
+                cohort[~np.isin(cohort, slots)],
+            )
+            for number, at_s, cohort in self._recent
+        )
         self.excluded = {reason: out[~np.isin(out, slots)] for reason, out in self.excluded.items()}
 
     def _meet(self, members: ClientSlots) -> None:
@@ -200,11 +207,22 @@ class RuleBook:
         self._bar_for_now(barred, counted, members, max(round, 1), self._time_s(at_s))
         return barred
 
-    def _bar_for_now(self, barred: Barred, here: BoolArray, members: ClientSlots, round: int, now_s: float) -> None:
+    def _bar_for_now(
+        self,
+        barred: Barred,
+        here: BoolArray,
+        members: ClientSlots,
+        round: int,
+        now_s: float,
+    ) -> None:
         """Clients that took part too often, or too recently."""
         rules, took_part = self.rules, (members.last_round > 0) & here
         if (most := rules.most_participations) is not None:
-            barred.bar(f"has taken part {most} times (most_participations)", here & (members.chosen >= most), away=True)
+            barred.bar(
+                f"has taken part {most} times (most_participations)",
+                here & (members.chosen >= most),
+                away=True,
+            )
         if (most := rules.most_per_window) is not None:
             recent = np.concatenate([np.zeros(0, np.int64), *self._in_window(round, now_s)])
             counts = np.bincount(recent, minlength=here.shape[0])

@@ -33,7 +33,13 @@ from fedroster.core.outside import plain
 from fedroster.core.problem import Status
 from fedroster.core.protocols import AnyPolicy, signs
 from fedroster.core.state import as_labelled
-from fedroster.folder.events import Decided, Joined, Left, Observer, Set
+from fedroster.folder.events import (
+    Decided,
+    Joined,
+    Left,
+    Observer,
+    Set,
+)
 from fedroster.folder.record import Observers, Record
 from fedroster.folder.settings import Settings
 from fedroster.queues import AVAILABILITY_PERIOD

@@ -197,11 +197,26 @@ def _drawn(
         layers.append(grey.mark_line(color=GREY, strokeWidth=1.2, clip=True).encode(x=x, y=up("mean:Q")))
     if any((curve.high > curve.low).any() for curve in curves):
         band = alt.Chart().mark_area(opacity=0.16, clip=True)
-        layers.append(band.encode(x=x, y=up("low:Q"), y2="high:Q", color=colour))
+        layers.append(
+            band.encode(
+                x=x,
+                y=up("low:Q"),
+                y2="high:Q",
+                color=colour,
+            )
+        )
     dash = dash_of(looks, legend=columns > 0)
     told = tips(x=axes.x_label, mean="mean", low="from", high="to")
     line = alt.Chart().mark_line(strokeWidth=2, clip=True)
-    layers.append(line.encode(x=x, y=up("mean:Q"), color=colour, strokeDash=dash, tooltip=told))
+    layers.append(
+        line.encode(
+            x=x,
+            y=up("mean:Q"),
+            color=colour,
+            strokeDash=dash,
+            tooltip=told,
+        )
+    )
     if level is not None:
         flat = alt.Chart(table({"level": level[0], "text": level[1]})).encode(y=up("level:Q"))
         layers.append(flat.mark_rule(color=INK, strokeDash=[4, 3], opacity=0.7))

@@ -169,7 +169,9 @@ class Waits:
 
     def overhead(self, uniform: float) -> float:
         """Draw what a round takes beyond its slowest exchange, seconds."""
-        return float(self.overhead_s[int(uniform * self.overhead_s.shape[0])]) if self.overhead_s.shape[0] else 0.0
+        if not self.overhead_s.shape[0]:
+            return 0.0
+        return float(self.overhead_s[int(uniform * self.overhead_s.shape[0])])
 
 
 def read_waits(history: History, mean_s: FloatArray) -> Waits:
