@@ -292,7 +292,13 @@ def _largest_rate(choices: Choices, use: FloatArray) -> float:
     # The last variable is beta.
     entries = np.concatenate((use, np.ones(links), -np.ones(links), np.ones(clients), np.ones(links)))
     last = servers + clients
-    rows = choices.purse, servers + row, last + row, last + np.arange(clients), np.full(links, last + clients)
+    rows = (
+        choices.purse,
+        servers + row,
+        last + row,
+        last + np.arange(clients),
+        np.full(links, last + clients),
+    )
     at_column = np.concatenate((column, column, column, np.full(clients, links), column))
     matrix = csr_matrix((entries, (np.concatenate(rows), at_column)), shape=(last + clients + 1, links + 1))
     limit = np.concatenate((np.ones(servers + clients), np.zeros(clients), [float(choices.cohort_size)]))

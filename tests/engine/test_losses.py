@@ -21,7 +21,7 @@ def metrics(**told):
         ({"initial_loss": -3.0, "num_examples": 0}, Losses(0.0, None, 1.0)),
         ({"initial_loss": 1e9, "num_examples": 2**62}, Losses(100.0, None, 1e9)),
         ({"initial_loss": 1e300, "initial_squared_loss": 1e300}, Losses(100.0, 1e4)),
-        ({"initial_loss": -(10**400), "num_examples": 10**400}, Losses(0.0, None, 1e9)),  # beyond any float
+        ({"initial_loss": -(10**400), "num_examples": 10**400}, Losses(None, None, None)),  # as infinite ones
         ({"initial_loss": math.nan, "num_examples": math.inf}, Losses()),
         ({"initial_loss": [1.0, 2.0]}, Losses()),
         ({"initial_loss": np.float32(0.5), "num_examples": np.int64(7)}, Losses(0.5, None, 7.0)),

@@ -8,9 +8,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
-import numpy as np
+from fedroster.core.checks import real
 
 _MOST_LOSS, _MOST_SAMPLES = 100.0, 1e9
 """Losses are clipped to [0, 100], squared ones to the square of that, numbers of samples to [1, 1e9]."""
@@ -76,16 +75,15 @@ class LossReader:
         least: float,
         most: float,
     ) -> float | None:
-        value: Any = metrics.get(name)
-        is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-        if not is_number or not abs(value) < math.inf:
+        value = real(metrics.get(name))
+        if not math.isfinite(value):
             return None
         recent = self._recent.setdefault(name, deque(maxlen=_RECENT))
         if len(recent) >= _LEAST_RECENT:
             usual = statistics.median(recent)
             if usual > 0.0:
                 most = min(most, _TIMES_MEDIAN * usual)
-        number = float(min(max(value, least), max(least, most)))  # integers may be beyond any float
+        number = min(max(value, least), max(least, most))
         recent.append(number)
         return number
 

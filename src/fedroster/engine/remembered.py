@@ -155,13 +155,7 @@ class RememberedUpdates:
         table.hold(here)
 
     def _learn(self, table: UpdateTable, found: Mapping[str, tuple[Arrays, float]]) -> None:
-        updates = {
-            key: np.concatenate(
-                [each[key] for each, _ in found.values()],
-            )
-            for key in self._model
-            if found
-        }
+        updates = {key: np.concatenate([each[key] for each, _ in found.values()]) for key in self._model if found}
         rows = np.array([self._row[digest] for digest in found], np.int64)
         table.step(rows, updates, np.array([samples for _, samples in found.values()]))
         self._samples |= {digest: samples for digest, (_, samples) in found.items()}

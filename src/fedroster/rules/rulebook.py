@@ -140,14 +140,7 @@ class RuleBook:
     def forget(self, members: ClientSlots, slots: IntArray) -> None:
         """Forget what some members did, before they are unknown."""
         self.has_forgotten |= bool(members.last_round[slots].any())
-        self._recent = deque(
-            (
-                number,
-                at_s,
-                cohort[~np.isin(cohort, slots)],
-            )
-            for number, at_s, cohort in self._recent
-        )
+        self._recent = deque((number, at_s, cohort[~np.isin(cohort, slots)]) for number, at_s, cohort in self._recent)
         self.excluded = {reason: out[~np.isin(out, slots)] for reason, out in self.excluded.items()}
 
     def _meet(self, members: ClientSlots) -> None:

@@ -144,8 +144,11 @@ class SelectingGrid(Resumed, Grid):
         if memory is not None:
             self._updates = RememberedUpdates(memory, folder and folder / "updates", is_judged=check is not None)
         self._exchange = Exchange(grid, clock or Clock())
-        self._checks = {"train": ReplyCheck(check, needs.weight_key, needs.metrics), "": ReplyCheck(check)}
-        self._checks["evaluate"] = ReplyCheck(check, needs.weight_key)
+        self._checks = {
+            "train": ReplyCheck(check, needs.weight_key, needs.metrics),
+            "evaluate": ReplyCheck(check, needs.weight_key),
+            "": ReplyCheck(check),
+        }
         self._desk = PushedRounds(
             self._rounds,
             losses=losses,

@@ -388,7 +388,11 @@ def told(numbers: pl.DataFrame) -> str:
         value = _short(row["mean"]) if "mean" in row else f"{_short(row['x'])} and {_short(row['y'])}"
         parts.append(f"{row.get('panel', '')} {row['label']} {value}".strip().replace("\n", " "))
     more = f", and {len(parts) - MANY} more" if len(parts) > MANY else ""
-    start = "Across and up" if "y" in numbers.columns else "In the end" if are_curves else "Means"
+    start = "Means"
+    if "y" in numbers.columns:
+        start = "Across and up"
+    elif are_curves:
+        start = "In the end"
     return f"{start}: {', '.join(parts[:MANY])}{more}." if parts else "There is nothing to show yet."
 
 

@@ -119,7 +119,9 @@ _Box = tuple[float, float, float, float]
 
 def _covers(one: _Box, other: _Box) -> bool:
     """Whether two boxes, left, top, right and bottom, have a part in common."""
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+    across = one[0] < other[2] and other[0] < one[2]
+    down = one[1] < other[3] and other[1] < one[3]
+    return across and down
 
 
 def _placed(at: Mapping[str, tuple[float, float]], labels: Sequence[str]) -> dict[str, int]:
