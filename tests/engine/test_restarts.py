@@ -89,11 +89,14 @@ def test_a_loop_begins_again_with_the_round_in_which_it_was_killed(tmp_path):
         assert Loop(rounds).round == done("settled") == number
 
 
-def test_weights_go_on_and_are_refused_where_nobody_applies_them(tmp_path):
-    def weighing(folder):
-        selector = Selector(ParticipationWeights(), cohort_size=2)
-        return Rounds(selector, rules=RoundRules(), state_dir=folder, log=logging.getLogger(__name__), weighs=True)
+def weighing(folder, **options):
+    selector = Selector(ParticipationWeights(), cohort_size=2)
+    return Rounds(
+        selector, rules=RoundRules(), state_dir=folder, log=logging.getLogger(__name__), weighs=True, **options
+    )
 
+
+def test_weights_go_on_and_are_refused_where_nobody_applies_them(tmp_path):
     rounds = weighing(tmp_path / "run")
     choice = rounds.choose(NODES, 1e6)
     assert choice.weights == dict.fromkeys(choice.clients, 0.25)
@@ -102,6 +105,19 @@ def test_weights_go_on_and_are_refused_where_nobody_applies_them(tmp_path):
     assert (resumed.is_resumed, resumed.weights) == (True, choice.weights)
     with pytest.raises(ConfigurationError, match="says how much each update counts"):
         run(tmp_path / "other", Selector(ParticipationWeights(), cohort_size=2))
+
+
+@pytest.mark.parametrize("is_in_places", [False, True])
+def test_weights_go_on_where_a_kill_comes_before_their_note(is_in_places, tmp_path, monkeypatch):
+    rounds = weighing(tmp_path / "run", is_in_places=is_in_places)
+    with monkeypatch.context() as patch:
+        patch.setattr(Rounds, "_note", lambda self: None)
+        choice = rounds.choose(NODES, 1e6)
+    for place in ("killed", "killed again"):
+        rounds = weighing(after_a_kill(tmp_path / "run", tmp_path / place), is_in_places=is_in_places)
+        assert rounds.current.weights == choice.weights == dict.fromkeys(choice.clients, 0.5 if is_in_places else 0.25)
+        assert {name: own.weights[name] for name, own in rounds.awaited().items()} == choice.weights
+        rounds.release()
 
 
 def test_nodes_that_are_forgotten_leave_no_measure(tmp_path):

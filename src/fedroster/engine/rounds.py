@@ -33,6 +33,7 @@ from fedroster.engine.outcomes import OpenRound, Outcomes
 from fedroster.engine.report import RoundSink, report_of
 from fedroster.engine.rules import RoundRules
 from fedroster.folder.record import Record
+from fedroster.record.log import Log
 from fedroster.selector import EdgeCohort, Options, Selector, entered, note, noted, settings_of
 from fedroster.selector.edges import EdgeSelector
 
@@ -138,6 +139,17 @@ class Rounds:
         self._absent_rounds = rules.absent_rounds * (resumed.cohort_size if is_in_places else 1)
         self._last_seen: dict[str, int] = {}
         self._twins: set[str] = set()  # names that were refused
+        if weighs and record is not None and self.current.clients and noted(resumed, _ROUND)[0] < resumed.round:
+            kept, number = Log(record.folder), resumed.round  # a kill came between the decision and its notes
+            decided, ids = kept.find(number), kept.ids_at(number)
+            clients = [str(ids[slot]) for slot in decided.chosen]
+            self.current = replace(self.current, weights=self._weights(clients, decided.weights_by_client))
+            self._note()
+
+    def _weights(self, clients: Sequence[str], weights: Sequence[float] | None) -> dict[str, float] | None:
+        """What each update counts, by name: in places, for as many as are filled together."""
+        num = len(clients) if self._is_in_places else 1
+        return None if weights is None else {name: num * each for name, each in zip(clients, weights, strict=True)}
 
     @property
     def folder(self) -> Path | None:
@@ -224,12 +236,9 @@ class Rounds:
         expected_s = [*self.selector.expected_times_s(chosen, clients=clients).values()] or [math.nan]
         longest_s = self.selector.longest_s  # nothing longer is ever learned
         most_s = longest_s if isinstance(longest_s, float) else math.inf
-        weights = None if cohort.weights is None else dict(zip(clients, cohort.weights, strict=True))
-        if weights is not None and self._is_in_places:  # they count for as many places as are filled together
-            weights = {name: len(clients) * weight for name, weight in weights.items()}
         ids = {name: nodes[row_of[name]].node_id for name in clients}
         predicted_s = min(float(np.max(expected_s)), most_s)
-        self.current = Choice(cohort.round, ids, edges, predicted_s, weights=weights)
+        self.current = Choice(cohort.round, ids, edges, predicted_s, weights=self._weights(clients, cohort.weights))
         self.is_done = False
         self._note()
         return self.current

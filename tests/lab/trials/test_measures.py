@@ -9,7 +9,17 @@ import pytest
 from fedroster import RBCSF, Uniform
 from fedroster.catalogue import make_policy, make_scenario
 from fedroster.core.problem import Selection, Status
-from fedroster.lab.trials.accuracy import area_under, curve_per_second, percent_band, rounds_to, step_function, times_to
+from fedroster.lab.pages.looks import looks_of
+from fedroster.lab.trials.accuracy import (
+    accuracy_figure,
+    area_under,
+    curve_per_second,
+    final_accuracies,
+    percent_band,
+    rounds_to,
+    step_function,
+    times_to,
+)
 from fedroster.lab.trials.measures import LEAST_CHANCES, Recorder, jain_index, participation
 from fedroster.networks import FlatNetwork
 from fedroster.optimization.assignment import solve_assignment
@@ -182,14 +192,11 @@ def run_of(accuracy, times=None):
 def test_targets_are_met_at_tested_rounds():
     run = run_of([math.nan, 0.2, math.nan, 0.6, math.nan, 0.5], [1, 2, 3, 4, 5, 6])
     assert run.tested.tolist() == [2, 4, 6]
-    assert (run.rounds_to(0.1), run.rounds_to(0.6), run.rounds_to(0.7)) == (1, 4, math.inf)
-    assert (run.time_to(0.1), run.time_to(0.6), run.time_to(0.7)) == pytest.approx((1.5, 10, math.inf))
-    assert run.rounds_to(0.3) == pytest.approx(2.5)  # between two tests on a straight line
-    assert run.time_to(0.3) == pytest.approx(3 + 7 / 4)
-    assert run.final_accuracy() == pytest.approx((0.2 + 0.6 + 0.5) / 3)
-    assert run.final_accuracy(last=2) == pytest.approx(0.55)
-    assert rounds_to([run], 0.7).tolist() == [math.inf]
-    assert times_to([run], 0.7).tolist() == [math.inf]
+    for target, rounds, time_s in [(0.1, 1, 1.5), (0.3, 2.5, 3 + 7 / 4), (0.6, 4, 10), (0.7, math.inf, math.inf)]:
+        assert rounds_to([run], target) == pytest.approx([rounds])  # between two tests on a straight line
+        assert times_to([run], target) == pytest.approx([time_s])
+    assert final_accuracies([run]) == pytest.approx([(0.2 + 0.6 + 0.5) / 3])
+    assert final_accuracies([run_of([0.9, 0.2, 0.2, 0.2, 0.2, 0.7])]) == pytest.approx([0.3])  # the last five
 
 
 def test_a_step_function_knows_nothing_before_its_first_step():
@@ -199,8 +206,11 @@ def test_a_step_function_knows_nothing_before_its_first_step():
 
 def test_curves_over_time_end_with_the_first_seed_and_the_faster_run_has_the_larger_area():
     fast, slow = run_of([0.2, 0.4, 0.6], [1, 1, 1]), run_of([0.2, 0.4, 0.6], [2, 2, 2])
-    curve = curve_per_second([fast, slow], points=11)
+    curve = curve_per_second([fast.tests, slow.tests], points=11)
     assert (curve.x[0], curve.x[-1]) == (2.0, 3.0)
+    late = run_of([0.2, 0.4], [9, 9])  # it begins when another has ended
+    assert accuracy_figure({"": {"both": [fast, late]}}, looks_of({"both": "random"}), "", over_time=True)
+    assert curve_per_second([fast.tests, late.tests]).x.size == 0
     areas = area_under([[fast], [slow]])
     assert areas[0, 0] == pytest.approx((0 + 0.2 + 0.4) / 3, abs=0.01)
     assert areas[1, 0] == pytest.approx((0.2 * 1) / 3, abs=0.01)

@@ -21,7 +21,7 @@ from fedroster.lab.pages.charts import Axes, Curve, Figure, lines
 from fedroster.lab.pages.looks import MANY, look
 from fedroster.lab.pages.pareto import pareto_figure
 from fedroster.lab.statistics import band
-from fedroster.lab.trials.accuracy import percent_band, step_function
+from fedroster.lab.trials.accuracy import curve_per_second, percent_band
 from fedroster.types import FloatArray
 
 _QUANTILES = 201  # points of a line over all clients
@@ -47,7 +47,8 @@ def figures_of(runs: Mapping[str, Runs], values: Values, settings: Settings) -> 
         rounds = np.arange(1.0, settings.rounds + 1)
         curves = {text: Curve(rounds, *percent_band(own.accuracy)) for text, own in runs.items()}
         figures["accuracy-per-round"] = _lines("Accuracy per round", curves, Axes("round", "test accuracy, %"))
-        curves = {text: _per_second(own) for text, own in runs.items()}
+        tests = {text: zip(own.elapsed_s, own.accuracy, strict=True) for text, own in runs.items()}
+        curves = {text: curve_per_second([*seeds], log=True) for text, seeds in tests.items()}
         axes = Axes("simulated time, s", "test accuracy, %", log_x=True)
         figures["accuracy-per-second"] = _lines("Accuracy per simulated second", curves, axes)
     if settings.has_prices:
@@ -78,16 +79,6 @@ def _lines(title: str, curves: Mapping[str, Curve], axes: Axes, level: tuple[flo
     """One picture, or a panel each where curves are many."""
     looks, apart = {text: look(text) for text in curves}, len(curves) > MANY
     return lines(curves, axes, title=title, looks=looks, level=level, apart=apart, behind=REFERENCE)
-
-
-def _per_second(runs: Runs) -> Curve:
-    # Every seed is a step function of its own times; there is a mean from when all have begun until the first ends.
-    begun = float(np.where(runs.elapsed_s > 0.0, runs.elapsed_s, np.inf).min(axis=1).max())
-    ended = float(runs.elapsed_s[:, -1].min())
-    grid = np.geomspace(begun, ended, 400) if begun <= ended else np.empty(0)
-    values = np.stack([step_function(*seed, grid) for seed in zip(runs.elapsed_s, runs.accuracy, strict=True)])
-    known = ~np.isnan(values).any(axis=0)
-    return Curve(grid[known], *percent_band(values[:, known]))
 
 
 def _updates(policies: Mapping[str, Runs], width: int) -> Figure:

@@ -9,9 +9,11 @@ import numpy as np
 from fedroster.lab.pages.charts import Axes, Curve, Figure, panels
 from fedroster.lab.pages.looks import Look
 from fedroster.lab.statistics import band
-from fedroster.lab.trials.measures import Run
+from fedroster.lab.trials.measures import Run, crossing
 from fedroster.types import FloatArray
 
+LAST_TESTS = 5
+"""A final accuracy is the mean of this many tests, the last ones."""
 Panels = Mapping[str, Mapping[str, Sequence[Run]]]
 """Runs by panel and label, one for each seed."""
 
@@ -34,12 +36,17 @@ def curve_per_round(runs: Sequence[Run]) -> Curve:
     return Curve(rounds.astype(np.float64), *percent_band(np.stack([run.accuracy[rounds - 1] for run in runs])))
 
 
-def curve_per_second(runs: Sequence[Run], points: int = 200) -> Curve:
-    """Mean accuracy in percent with its band by simulated time, from when all seeds have begun until the first ends."""
-    times = [run.round_time_s.cumsum()[run.tested - 1] for run in runs]
-    grid = np.linspace(max(t[0] for t in times), min(t[-1] for t in times), points)
-    values = [step_function(t, run.accuracy[run.tested - 1], grid) for t, run in zip(times, runs, strict=True)]
-    return Curve(grid, *percent_band(np.stack(values)))
+def curve_per_second(seeds: Sequence[tuple[FloatArray, FloatArray]], points: int = 200, *, log: bool = False) -> Curve:
+    """Mean accuracy in percent with its band by simulated time, from when all seeds have begun until the first ends.
+
+    A seed is its times, seconds, and its accuracies.  The points are evenly spaced on an axis, which ``log`` says.
+    """
+    begun = max(np.min(times, where=times > 0.0, initial=np.inf) for times, _ in seeds)
+    ended = min(times[-1] for times, _ in seeds)
+    grid = (np.geomspace if log else np.linspace)(begun, ended, points) if begun <= ended else np.empty(0)
+    values = np.stack([step_function(*seed, grid) for seed in seeds])
+    known = ~np.isnan(values).any(axis=0)
+    return Curve(grid[known], *percent_band(values[:, known]))
 
 
 def accuracy_figure(
@@ -51,32 +58,36 @@ def accuracy_figure(
     over_time: bool = False,
 ) -> Figure:
     """Accuracy by round or over simulated time, a panel for each group of runs."""
-    x_label, curve = ("simulated time, s", curve_per_second) if over_time else (round_label, curve_per_round)
+
+    def curve(runs: Sequence[Run]) -> Curve:
+        return curve_per_second([run.tests for run in runs]) if over_time else curve_per_round(runs)
+
     curves = {panel: {label: curve(runs) for label, runs in group.items()} for panel, group in groups.items()}
-    return panels(curves, Axes(x_label, "test accuracy, %"), title=title, looks=looks)
+    axes = Axes("simulated time, s" if over_time else round_label, "test accuracy, %")
+    return panels(curves, axes, title=title, looks=looks)
 
 
 def final_accuracies(runs: Sequence[Run]) -> FloatArray:
-    """Final accuracy of each seed's run, shape (seeds,)."""
-    return np.array([run.final_accuracy() for run in runs])
+    """Mean accuracy over the last tests of each seed's run, shape (seeds,): single rounds are noisy."""
+    return np.array([run.tests[1][-LAST_TESTS:].mean() for run in runs])
 
 
 def rounds_to(runs: Sequence[Run], target: float) -> FloatArray:
-    """Rounds to the first test with an accuracy, shape (seeds,); infinite where it was not reached."""
-    return np.array([run.rounds_to(target) for run in runs])
+    """Rounds until an accuracy in (0, 1) is first reached, see :func:`crossing`, shape (seeds,); infinite for never."""
+    return np.array([crossing(run.tested, run.tests[1], target) for run in runs])
 
 
 def times_to(runs: Sequence[Run], target: float) -> FloatArray:
-    """Simulated seconds to the first test with an accuracy, shape (seeds,); infinite where it was not reached."""
-    return np.array([run.time_to(target) for run in runs])
+    """Simulated seconds until then, shape (seeds,)."""
+    return np.array([crossing(*run.tests, target) for run in runs])
 
 
 def area_under(runs: Sequence[Sequence[Run]]) -> FloatArray:
     """Mean accuracy over simulated time, up to when the shortest run of each seed ends, shape (labels, seeds)."""
-    areas = np.empty((len(runs), len(runs[0])))
-    for seed, group in enumerate(zip(*runs, strict=True)):
-        grid = np.linspace(0.0, min(float(run.round_time_s.sum()) for run in group), 400)
-        for label, run in enumerate(group):
-            times = run.round_time_s.cumsum()[run.tested - 1]
-            areas[label, seed] = np.nan_to_num(step_function(times, run.accuracy[run.tested - 1], grid)).mean()
-    return areas
+    ends_s = np.min([[run.round_time_s.sum() for run in own] for own in runs], axis=0)
+    grids = np.linspace(0.0, ends_s, 400, axis=1)
+    shares = [
+        [np.nan_to_num(step_function(*run.tests, grid)).mean() for run, grid in zip(own, grids, strict=True)]
+        for own in runs
+    ]
+    return np.array(shares)

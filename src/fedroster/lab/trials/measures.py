@@ -82,10 +82,6 @@ def participation(chosen: IntArray, available: IntArray, *, num_rounds: int, rat
     )
 
 
-LAST_TESTS = 5
-"""A final accuracy is the mean of this many tests, the last ones."""
-
-
 @dataclass(frozen=True, slots=True)
 class Run:
     """The course of one trial.
@@ -164,20 +160,13 @@ class Run:
         """Rounds after which the model was tested, ascending, shape (tests,)."""
         return np.flatnonzero(np.isfinite(self.accuracy)) + 1
 
-    def final_accuracy(self, last: int = LAST_TESTS) -> float:
-        """Mean accuracy over the last tests: single rounds are noisy."""
-        return float(self.accuracy[self.tested - 1][-last:].mean())
-
-    def rounds_to(self, target: float) -> float:
-        """Rounds until this accuracy in (0, 1) is first reached, see :func:`crossing`; infinite where it never is."""
-        return crossing(self.tested.astype(np.float64), self.accuracy[self.tested - 1], target)
-
-    def time_to(self, target: float) -> float:
-        """Simulated seconds until then; infinite where it never comes."""
-        return crossing(self.round_time_s.cumsum()[self.tested - 1], self.accuracy[self.tested - 1], target)
+    @property
+    def tests(self) -> tuple[FloatArray, FloatArray]:
+        """Simulated time of each test, seconds, and its accuracy, each of shape (tests,)."""
+        return self.round_time_s.cumsum()[self.tested - 1], self.accuracy[self.tested - 1]
 
 
-def crossing(at: FloatArray, values: FloatArray, target: float) -> float:
+def crossing(at: FloatArray | IntArray, values: FloatArray, target: float) -> float:
     """Where a course first reaches a target, on a straight line between two tests; infinite where it never does.
 
     Without the line a difference smaller than the distance of two tests would read as none at all.
