@@ -50,15 +50,15 @@ def prediction_interval(values: Sample, *, known: float = 0.0) -> tuple[float, f
     ``known`` is a standard deviation that all have in common and their scatter does not show, >= 0.
     """
     x = np.asarray(values, np.float64)
-    if x.shape[0] < 2:
+    if len(x) < 2:
         return math.nan, math.nan
-    half = _quantile(x.shape[0] - 1, 0.9) * spread_of_one_more(x, known)
+    half = _quantile(len(x) - 1, 0.9) * spread_of_one_more(x, known)
     return float(x.mean()) - half, float(x.mean()) + half
 
 
 def spread_of_one_more(x: FloatArray, known: float) -> float:
     """How far one more value scatters about the mean of these, at least two: :func:`prediction_interval` has both."""
-    return math.hypot(float(x.std(ddof=1)) * math.sqrt(1.0 + 1.0 / x.shape[0]), known)
+    return math.hypot(float(x.std(ddof=1)) * math.sqrt(1.0 + 1.0 / len(x)), known)
 
 
 def _quantile(freedom: int, confidence: float) -> float:
@@ -121,7 +121,7 @@ def which_test(values: Sample) -> Test:
     spread, and ones with runs that never got there get the sign test, which assumes nothing.
     """
     x = np.asarray(values, np.float64)
-    return "t" if x.shape[0] >= FEWEST and _is_fine(x) else "sign"
+    return "t" if len(x) >= FEWEST and _is_fine(x) else "sign"
 
 
 def _is_fine(x: FloatArray) -> bool:
@@ -129,7 +129,7 @@ def _is_fine(x: FloatArray) -> bool:
     if not np.isfinite(x).all():
         return False
     distinct = 1 + np.count_nonzero(np.diff(np.sort(x)) > 1e-9 * float(np.abs(x).max()))
-    return bool(distinct >= 0.75 * x.shape[0] and distinct > 1)
+    return bool(distinct >= 0.75 * len(x) and distinct > 1)
 
 
 def one_sided_p(values: Sample) -> float:
@@ -150,7 +150,7 @@ def one_sided_p(values: Sample) -> float:
         from scipy.special import bdtrc
 
         above = int(np.count_nonzero(x > 0.0))
-        return float(bdtrc(above - 1, x.shape[0], 0.5)) if above else 1.0
+        return float(bdtrc(above - 1, len(x), 0.5)) if above else 1.0
     return _t_tail(x, 0.0)
 
 
@@ -158,9 +158,9 @@ def _t_tail(x: FloatArray, at: float) -> float:
     """P-value of "the mean is not above ``at``": the larger of Student's and Hall's, both rising with ``at``."""
     from scipy.special import stdtr  # scipy.stats has it too, and takes half a second to import
 
-    count, spread = x.shape[0], float(x.std(ddof=1))
-    shift = float(x.mean() - at) / spread
-    skewness = float(((x - x.mean()) ** 3).mean()) / spread**3 - _HIDDEN_SKEWNESS
+    count, spread = len(x), x.std(ddof=1)
+    shift = (x.mean() - at) / spread
+    skewness = ((x - x.mean()) ** 3).mean() / spread**3 - _HIDDEN_SKEWNESS
     straight = skewness * (shift + skewness * shift**2 / 9.0) * shift / 3.0 + shift + skewness / (6.0 * count)
     return float(stdtr(count - 1, -math.sqrt(count) * min(shift, straight)))
 
@@ -182,27 +182,22 @@ def effect_interval(values: Sample, low_level: float, high_level: float) -> Inte
 
 
 def _t_end(x: FloatArray, level: float) -> float:
-    """The largest value that the mean is shown to be above, by bisection in standard deviations of the sample."""
-    mean, spread = float(x.mean()), float(x.std(ddof=1))
-    low, high = 1.0, 0.0  # standard deviations below the mean
-    while _t_tail(x, mean - low * spread) > level:
-        high, low = low, 2.0 * low
-        if low > _FAR:
-            return -math.inf
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if _t_tail(x, mean - middle * spread) > level else (middle, high)
-    return mean - low * spread
+    """The largest value that the mean is shown to be above."""
+    from scipy.optimize import brentq
 
+    mean, spread = x.mean(), x.std(ddof=1)
 
-_FAR = 1e6  # standard deviations
+    def above(far: float) -> float:  # standard deviations below the mean
+        return _t_tail(x, mean - far * spread) - level
+
+    return -math.inf if above(1e6) > 0.0 else float(mean - brentq(above, 0.0, 1e6) * spread)
 
 
 def _sign_end(x: FloatArray, level: float) -> float:
     """The largest value that the median is shown to be at or above; a tie (NaN) counts as 0."""
     from scipy.special import bdtr
 
-    count = x.shape[0]
+    count = len(x)
     below = int(np.count_nonzero(bdtr(np.arange(count), count, 0.5) <= level))
     return float(np.sort(_ties_at_zero(x))[below - 1]) if below else -math.inf
 
@@ -224,7 +219,7 @@ def seeds_needed(values: Sample, level: float) -> float:
         shift = float(x.mean() / x.std(ddof=1))
         found = ((strict + power) / shift) ** 2 + 0.5 * strict**2 if shift > 0.0 else math.inf
         return max(found, FEWEST)
-    share = (np.count_nonzero(x > 0.0) + 0.5) / (x.shape[0] + 1.0)  # as if half a seed more had gone either way
+    share = (np.count_nonzero(x > 0.0) + 0.5) / (len(x) + 1.0)  # as if half a seed more had gone either way
     if share <= 0.5:
         return math.inf
     found = ((0.5 * strict + power * math.sqrt(share * (1.0 - share))) / (share - 0.5)) ** 2

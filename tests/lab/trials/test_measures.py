@@ -206,7 +206,7 @@ def test_a_step_function_knows_nothing_before_its_first_step():
 
 def test_curves_over_time_end_with_the_first_seed_and_the_faster_run_has_the_larger_area():
     fast, slow = run_of([0.2, 0.4, 0.6], [1, 1, 1]), run_of([0.2, 0.4, 0.6], [2, 2, 2])
-    curve = curve_per_second([fast.tests, slow.tests], points=11)
+    curve = curve_per_second([fast.tests, slow.tests])
     assert (curve.x[0], curve.x[-1]) == (2.0, 3.0)
     late = run_of([0.2, 0.4], [9, 9])  # it begins when another has ended
     assert accuracy_figure({"": {"both": [fast, late]}}, looks_of({"both": "random"}), "", over_time=True)

@@ -47,8 +47,10 @@ def figures_of(runs: Mapping[str, Runs], values: Values, settings: Settings) -> 
         rounds = np.arange(1.0, settings.rounds + 1)
         curves = {text: Curve(rounds, *percent_band(own.accuracy)) for text, own in runs.items()}
         figures["accuracy-per-round"] = _lines("Accuracy per round", curves, Axes("round", "test accuracy, %"))
-        tests = {text: zip(own.elapsed_s, own.accuracy, strict=True) for text, own in runs.items()}
-        curves = {text: curve_per_second([*seeds], log=True) for text, seeds in tests.items()}
+        curves = {
+            text: curve_per_second([*zip(own.elapsed_s, own.accuracy, strict=True)], log=True)
+            for text, own in runs.items()
+        }
         axes = Axes("simulated time, s", "test accuracy, %", log_x=True)
         figures["accuracy-per-second"] = _lines("Accuracy per simulated second", curves, axes)
     if settings.has_prices:

@@ -36,14 +36,14 @@ def curve_per_round(runs: Sequence[Run]) -> Curve:
     return Curve(rounds.astype(np.float64), *percent_band(np.stack([run.accuracy[rounds - 1] for run in runs])))
 
 
-def curve_per_second(seeds: Sequence[tuple[FloatArray, FloatArray]], points: int = 200, *, log: bool = False) -> Curve:
+def curve_per_second(seeds: Sequence[tuple[FloatArray, FloatArray]], *, log: bool = False) -> Curve:
     """Mean accuracy in percent with its band by simulated time, from when all seeds have begun until the first ends.
 
     A seed is its times, seconds, and its accuracies.  The points are evenly spaced on an axis, which ``log`` says.
     """
     begun = max(np.min(times, where=times > 0.0, initial=np.inf) for times, _ in seeds)
     ended = min(times[-1] for times, _ in seeds)
-    grid = (np.geomspace if log else np.linspace)(begun, ended, points) if begun <= ended else np.empty(0)
+    grid = (np.geomspace if log else np.linspace)(begun, ended, 200) if begun <= ended else np.empty(0)
     values = np.stack([step_function(*seed, grid) for seed in seeds])
     known = ~np.isnan(values).any(axis=0)
     return Curve(grid[known], *percent_band(values[:, known]))
