@@ -84,6 +84,14 @@ def test_the_command_makes_the_figures_of_the_page(page):
     assert shown == {f"figure-{figure}" for figure in recipes}
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_only_decided_claims_stand_beside_intervals_without_zero(page):
+    with (page.parent / "claims.csv").open() as file:
+        for row in csv.DictReader(file):
+            includes_zero = float(row["effect_low"]) <= 0.0 <= float(row["effect_high"])
+            assert row["test"] == "promise" or (row["verdict"] == "undecided") == includes_zero, row["claim"]
+
+
 def test_what_is_registered_is_published_or_said_to_be_missing():
     """A figure cannot stay away because of what came out: a page shows it, or the table names its command and seeds."""
     missing = re.findall(r"`(fedroster reproduce [^`]*)`", FOLDER.with_suffix(".md").read_text())
