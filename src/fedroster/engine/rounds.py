@@ -140,10 +140,10 @@ class Rounds:
         self._last_seen: dict[str, int] = {}
         self._twins: set[str] = set()  # names that were refused
         if weighs and record is not None and self.current.clients and noted(resumed, _ROUND)[0] < resumed.round:
-            kept, number = Log(record.folder), resumed.round  # a kill came between the decision and its notes
-            decided, ids = kept.find(number), kept.ids_at(number)
-            clients = [str(ids[slot]) for slot in decided.chosen]
-            self.current = replace(self.current, weights=self._weights(clients, decided.weights_by_client))
+            kept = Log(record.folder)  # a kill came between the decision and its notes
+            decided, ids = kept.find(resumed.round), kept.ids_at(resumed.round)
+            weights = self._weights([str(ids[slot]) for slot in decided.chosen], decided.weights_by_client)
+            self.current = replace(self.current, weights=weights)
             self._note()
 
     def _weights(self, clients: Sequence[str], weights: Sequence[float] | None) -> dict[str, float] | None:

@@ -109,9 +109,9 @@ class Task(Parameters):
         times = None if times_s is None or not self.coupling else tuple(times_s.tolist())
         return _dataset(self.local().dataset, folder=folder), _partition(self, num_clients, seed, folder, times)
 
-    def class_counts(self, *, num_clients: int, seed: int, folder: Path | None = None) -> IntArray:
+    def class_counts(self, *, num_clients: int, seed: int) -> IntArray:
         """How many samples of each class each client of a run holds, shape (clients, classes)."""
-        dataset, partition = self.divided(num_clients=num_clients, seed=seed, folder=folder)
+        dataset, partition = self.divided(num_clients=num_clients, seed=seed)
         return class_counts(partition, dataset.train_y, dataset.num_classes)
 
     def trainer(
@@ -160,15 +160,15 @@ class Task(Parameters):
         )
 
 
-def usual_times(environment: AnyEnvironment, *, seed: int, rounds: int = 100) -> FloatArray:
+def usual_times(environment: AnyEnvironment, *, seed: int) -> FloatArray:
     """Mean exchange time of each client in a network as it begins, shape (clients,), seconds; infinite for one off it.
 
-    Each of the rounds is drawn as if it were the first one.
+    Each of 100 rounds is drawn as if it were the first one.
     """
     streams = Streams(seed)
     state = environment.init(rng=streams.at("environment-init"))
     total, count = np.zeros((2, environment.spec.num_clients))
-    for number in range(1, rounds + 1):
+    for number in range(1, 101):
         context, outcome = environment.observe(state, number, rng=streams.at("environment", number))
         clients = context.clients_of(np.arange(context.num_links))
         np.add.at(total, clients, outcome.exchange_time_s)

@@ -41,7 +41,7 @@ def curve_per_second(seeds: Sequence[tuple[FloatArray, FloatArray]], *, log: boo
 
     A seed is its times, seconds, and its accuracies.  The points are evenly spaced on an axis, which ``log`` says.
     """
-    begun = max(np.min(times, where=times > 0.0, initial=np.inf) for times, _ in seeds)
+    begun = max(times[times > 0.0].min(initial=np.inf) for times, _ in seeds)
     ended = min(times[-1] for times, _ in seeds)
     grid = (np.geomspace if log else np.linspace)(begun, ended, 200) if begun <= ended else np.empty(0)
     values = np.stack([step_function(*seed, grid) for seed in seeds])
@@ -63,8 +63,8 @@ def accuracy_figure(
         return curve_per_second([run.tests for run in runs]) if over_time else curve_per_round(runs)
 
     curves = {panel: {label: curve(runs) for label, runs in group.items()} for panel, group in groups.items()}
-    axes = Axes("simulated time, s" if over_time else round_label, "test accuracy, %")
-    return panels(curves, axes, title=title, looks=looks)
+    x_label = "simulated time, s" if over_time else round_label
+    return panels(curves, Axes(x_label, "test accuracy, %"), title=title, looks=looks)
 
 
 def final_accuracies(runs: Sequence[Run]) -> FloatArray:
@@ -84,10 +84,10 @@ def times_to(runs: Sequence[Run], target: float) -> FloatArray:
 
 def area_under(runs: Sequence[Sequence[Run]]) -> FloatArray:
     """Mean accuracy over simulated time, up to when the shortest run of each seed ends, shape (labels, seeds)."""
-    ends_s = np.min([[run.round_time_s.sum() for run in own] for own in runs], axis=0)
-    grids = np.linspace(0.0, ends_s, 400, axis=1)
-    shares = [
-        [np.nan_to_num(step_function(*run.tests, grid)).mean() for run, grid in zip(own, grids, strict=True)]
-        for own in runs
-    ]
-    return np.array(shares)
+    grids = np.linspace(0.0, np.min([[run.round_time_s.sum() for run in own] for own in runs], axis=0), 400, axis=1)
+    return np.array(
+        [
+            [np.nan_to_num(step_function(*run.tests, grid)).mean() for run, grid in zip(own, grids, strict=True)]
+            for own in runs
+        ]
+    )

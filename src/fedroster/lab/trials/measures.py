@@ -163,7 +163,8 @@ class Run:
     @property
     def tests(self) -> tuple[FloatArray, FloatArray]:
         """Simulated time of each test, seconds, and its accuracy, each of shape (tests,)."""
-        return self.round_time_s.cumsum()[self.tested - 1], self.accuracy[self.tested - 1]
+        at = self.tested - 1
+        return self.round_time_s.cumsum()[at], self.accuracy[at]
 
 
 def crossing(at: FloatArray | IntArray, values: FloatArray, target: float) -> float:

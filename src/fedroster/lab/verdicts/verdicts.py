@@ -254,8 +254,9 @@ class Verdict:
         For a promise the share of the seeds that broke it.
         """
         if isinstance(one := self._shown, Part):  # what is not shown beyond what matters is not shown beyond 0
-            ends = [effect_interval(_numbers(each), *self.levels) for each in (one.advantage, one.slack, one.surplus)]
-            return Interval(ends[0].mean, min(ends[0].low, ends[1].low), max(ends[0].high, ends[2].high))
+            tested = (one.advantage, one.slack, one.surplus)
+            own, up, down = (effect_interval(_numbers(values), *self.levels) for values in tested)
+            return Interval(own.mean, min(own.low, up.low), max(own.high, down.high))
         broken = [one.broken for one in self.claim.parts if isinstance(one, Promise)]
         share = sum(any(seed) for seed in zip(*broken, strict=True)) / self.seeds
         return Interval(share, share, share)
@@ -332,11 +333,12 @@ def _by_panels(parts: Sequence[Part], p_values: Sequence[float]) -> float:
 def _compared(claim: Claim, parts: Sequence[Part], up: Chain, down: Chain, level: float) -> Verdict:
     panels = Counter(one.panel for one in parts)
     levels = [(level / up.times, level / down.times / panels[one.panel]) for one in parts]
-    against = np.maximum(_p(parts, "advantage", -1.0), _p(parts, "surplus", -1.0))
+    surplus = _p(parts, "surplus", -1.0)
+    against = np.maximum(_p(parts, "advantage", -1.0), surplus)
     weakest = int(np.argmax(np.maximum(_p(parts, "advantage"), _p(parts, "slack"))))
-    worst = int(np.argmin(against))
-    least = int(np.argmin(_p(parts, "surplus", -1.0)))
-    is_small = bool(parts[least].least) and up.p[0] < level and down.p[0] < level
+    worst = int(against.argmin())
+    least = int(np.argmin(surplus))
+    is_small = parts[least].least != "" and up.p[0] < level and down.p[0] < level
     word: Word = "undecided"
     why, shown = "", weakest
     if down.p[1] < level:

@@ -48,16 +48,12 @@ def _claims(experiment: Experiment, runs: Runs) -> list[Claim]:
 
 
 def _figures(size: str) -> Mapping[str, FigureRecipe]:
+    draw = partial(figure_in_panels, looks=looks_of(TRAINED), over_time=True)
     figures = {
         f"training-{experiment.key}": FigureRecipe(
             f"Training, {experiment.name}",
             experiment.in_panels(TRAINED, tuple(_PANELS)),
-            partial(
-                figure_in_panels,
-                looks=looks_of(TRAINED),
-                title=f"{experiment.name}: accuracy per simulated time",
-                over_time=True,
-            ),
+            partial(draw, title=f"{experiment.name}: accuracy per simulated time"),
             partial(_claims, experiment),
             numbers_in_panels,
         )

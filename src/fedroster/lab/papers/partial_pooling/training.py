@@ -49,27 +49,22 @@ def _numbers(experiment: Experiment, runs: Runs) -> Numbers:
         "final accuracy, %": {label: 100.0 * final_accuracies(group) for label, group in runs.items()},
         f"rounds to {target:.0%}": {label: rounds_to(group, target) for label, group in runs.items()},
         f"simulated time to {target:.0%}, s": {label: times_to(group, target) for label, group in runs.items()},
-        **of_each(
-            {
-                "updates in time in an edge round": mean_updates,
-                "clients never chosen": never_chosen,
-            },
-            runs,
-        ),
+        **of_each({"updates in time in an edge round": mean_updates, "clients never chosen": never_chosen}, runs),
     }
 
 
 def _figures(size: str) -> Mapping[str, FigureRecipe]:
     figures = {}
-    for experiment in HIERARCHICAL[size]:
-        needs = {label: experiment.need(policy) for label, policy in TRAINED.items()}
-        name, title = f"training-{experiment.key}", f"Training on {experiment.name}"
-        draw = partial(experiment.figure, looks=looks_of(TRAINED))
+    for one in HIERARCHICAL[size]:
+        needs = {label: one.need(policy) for label, policy in TRAINED.items()}
+        draw = partial(one.figure, looks=looks_of(TRAINED))
         by_round = partial(draw, title="Accuracy by round")
         by_time = partial(draw, title="Accuracy over simulated time", over_time=True)
-        claims, numbers = partial(_claims, experiment), partial(_numbers, experiment)
-        figures[name] = FigureRecipe(f"{title}, by round", needs, by_round, claims, numbers)
-        figures[f"{name}-time"] = FigureRecipe(f"{title}, over simulated time", needs, by_time)
+        judged = partial(_claims, one), partial(_numbers, one)
+        figures[f"training-{one.key}"] = FigureRecipe(f"Training on {one.name}, by round", needs, by_round, *judged)
+        figures[f"training-{one.key}-time"] = FigureRecipe(
+            f"Training on {one.name}, over simulated time", needs, by_time
+        )
     return figures
 
 
