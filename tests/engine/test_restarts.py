@@ -130,17 +130,6 @@ def test_nodes_that_are_forgotten_leave_no_measure(tmp_path):
     assert again.bandwidth_bps == {"b": 2e6}
 
 
-def test_edges_of_a_round_go_on(tmp_path):
-    def selector():
-        return EdgeSelector(COCS(), budgets={"n": 2.0, "s": 2.0}, cohort_size=2)
-
-    rounds = run(tmp_path / "run", selector())
-    choice = rounds.choose(NODES, 1e6)
-    assert choice.edges
-    again = run(after_a_kill(tmp_path / "run", tmp_path / "copy"), selector())
-    assert again.go_on(NODES).edges == choice.edges
-
-
 @pytest.mark.parametrize("clients", [(), NAMES])
 def test_a_record_of_the_selectors_own_is_the_folder_of_the_run(clients, tmp_path):
     record = Record(tmp_path / "log")
@@ -166,7 +155,7 @@ def test_clients_that_a_new_selector_has_are_in_its_folder(tmp_path):
     assert run(tmp_path).selector.clients == tuple(NAMES)
 
 
-def test_a_kill_between_two_notes_leaves_no_edges_of_another_round(tmp_path, monkeypatch):
+def test_edges_of_a_round_go_on_and_a_kill_between_two_notes_leaves_none_of_another_round(tmp_path, monkeypatch):
     def selector():
         return EdgeSelector(COCS(), budgets={"n": 2.0, "s": 2.0}, cohort_size=2)
 
@@ -185,3 +174,5 @@ def test_a_kill_between_two_notes_leaves_no_edges_of_another_round(tmp_path, mon
         assert again.current.clients.keys() == choice.clients.keys()
         assert again.current.edges in ({}, choice.edges)
         again.release()
+    again = run(after_a_kill(tmp_path / "run", tmp_path / "whole"), selector())
+    assert again.go_on(NODES).edges == choice.edges != {}

@@ -1,5 +1,6 @@
 """Rounds of a run, whatever engine carries the messages."""
 
+import contextlib
 import logging
 
 import numpy as np
@@ -16,9 +17,14 @@ from fedroster.policies import DivFL, HiCSFL
 from fedroster.types import Signature
 
 
+def begun(policy, *, seed=0, **options):
+    selector = Selector(policy, cohort_size=4, seed=seed)
+    options = {"log": logging.getLogger("fedroster.test"), "weighs": True, "tells_signatures": True} | options
+    return Rounds(selector, rules=RoundRules(), **options)
+
+
 def test_a_node_whose_name_reads_as_anothers_stays_out_and_ends_no_run(caplog):
-    log = logging.getLogger("fedroster.test")
-    rounds = Rounds(Selector(Uniform(), cohort_size=4), rules=RoundRules(), log=log)
+    rounds = begun(Uniform())
     names = ["n1", "n2", "n1\N{ZERO WIDTH SPACE}"]
     nodes = [Node(number, NodeContext(name), 0.0, registered=True) for number, name in enumerate(names)]
     for number in (1, 2):
@@ -38,28 +44,16 @@ def test_a_node_whose_name_reads_as_anothers_stays_out_and_ends_no_run(caplog):
 )
 @pytest.mark.parametrize("tells", [False, True])
 def test_a_policy_that_needs_to_know_what_an_engine_does_not_tell_is_refused(name, why, tells):
-    def begun():
-        selector = Selector(make_policy(name), cohort_size=4)
-        return Rounds(selector, rules=RoundRules(), log=logging.getLogger(), weighs=True, tells_signatures=tells)
-
-    if tells and "signatures" in why:
-        begun()
-    else:
-        with pytest.raises(ConfigurationError, match=why):
-            begun()
+    is_told = tells and "signatures" in why
+    with contextlib.nullcontext() if is_told else pytest.raises(ConfigurationError, match=why):
+        begun(make_policy(name), tells_signatures=tells)
 
 
 def test_the_signature_of_an_update_is_of_its_floats_and_by_the_seed_of_the_run(tmp_path):
     """Counters and bytes count for nothing; who lacks an array has none; a run that goes on keeps its seed."""
-
-    def begun(policy, seed=5):
-        selector = Selector(policy, cohort_size=4, seed=seed)
-        options = {"rules": RoundRules(), "log": logging.getLogger(), "weighs": True, "tells_signatures": True}
-        return Rounds(selector, state_dir=tmp_path, **options)
-
     sent = {"w": np.ones((3, 2), np.float32), "b": np.zeros(10), "n": np.int64(4), "tree": np.zeros(3, np.uint8)}
     back = {"w": sent["w"] + 2.0, "b": np.arange(10.0), "n": np.int64(9), "tree": np.zeros(7, np.uint8)}
-    rounds = begun(DivFL())
+    rounds = begun(DivFL(), seed=5, state_dir=tmp_path)
     floats = {name: back[name][None] for name in "wb"}
     expected = signatures_of(floats, {name: sent[name] for name in "wb"}, Signature(), seed=5)[0]
     np.testing.assert_array_equal(rounds.signature(sent, back), expected)
@@ -67,16 +61,12 @@ def test_the_signature_of_an_update_is_of_its_floats_and_by_the_seed_of_the_run(
     assert rounds.signature(sent, back | {"b": np.zeros(4)}) is None
     rounds.choose([Node(0, NodeContext("a"), 0.0, registered=True)], 1e6)
     rounds.release()
-    again = begun(DivFL(), seed=6)
+    again = begun(DivFL(), seed=6, state_dir=tmp_path)
     np.testing.assert_array_equal(again.signature(sent, back), expected)
     again.release()
 
 
 def test_a_model_without_the_bias_that_a_policy_wants_is_refused_and_others_get_no_signature():
-    def begun(policy):
-        selector = Selector(policy, cohort_size=4)
-        return Rounds(selector, rules=RoundRules(), log=logging.getLogger(), weighs=True, tells_signatures=True)
-
     sent = {"w": np.ones((3, 2)), "b": np.zeros(10)}
     back = {"w": sent["w"], "b": np.arange(10.0)}
     assert begun(HiCSFL()).signature(sent, back).tolist() == list(range(10))
