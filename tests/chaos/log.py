@@ -86,50 +86,31 @@ def cut(file: Path, rng: random.Random) -> str:
     return f"cut at {at}"
 
 
-def on_lines(change: Callable[[list[bytes], int, random.Random], None]) -> Callable[[Path, random.Random], str]:
+def noise(rng: random.Random) -> bytes:
+    return rng.randbytes(rng.randrange(1, 200)).replace(b"\n", b"") + b"\n"
+
+
+def on_lines(change: Callable[..., list[bytes]]) -> Callable[[Path, random.Random], str]:
+    """A change of a line, given the lines before and after it."""
+
     def attack(file: Path, rng: random.Random) -> str:
         lines = lines_of(file)
         at = rng.randrange(len(lines) - 1)
-        change(lines, at, rng)
-        put(file, lines)
+        put(file, change(lines[:at], lines[at], lines[at + 1 :], rng))
         return f"line {at + 1}"
 
     return attack
 
 
-def swap(lines: list[bytes], at: int, rng: random.Random) -> None:
-    lines[at], lines[at + 1] = lines[at + 1], lines[at]
-
-
-def double(lines: list[bytes], at: int, rng: random.Random) -> None:
-    lines.insert(at, lines[at])
-
-
-def remove(lines: list[bytes], at: int, rng: random.Random) -> None:
-    del lines[at]
-
-
-def remove_end(lines: list[bytes], at: int, rng: random.Random) -> None:
-    del lines[at + 1 :]
-
-
-def insert(lines: list[bytes], at: int, rng: random.Random) -> None:
-    lines.insert(at, rng.randbytes(rng.randrange(1, 200)).replace(b"\n", b"") + b"\n")
-
-
-def foreign(lines: list[bytes], at: int, rng: random.Random) -> None:
-    lines[at] = rng.choice(lines[:at] + lines[at + 1 :])
-
-
 ATTACKS: dict[str, Callable[[Path, random.Random], str]] = {
     "a bit of a log is flipped": flip,
     "a log is cut off anywhere": cut,
-    "two lines change places": on_lines(swap),
-    "a line is doubled": on_lines(double),
-    "a line is removed": on_lines(remove),
-    "the last lines are removed": on_lines(remove_end),
-    "noise is put between lines": on_lines(insert),
-    "a line is another one's copy": on_lines(foreign),
+    "two lines change places": on_lines(lambda head, line, tail, rng: [*head, tail[0], line, *tail[1:]]),
+    "a line is doubled": on_lines(lambda head, line, tail, rng: [*head, line, line, *tail]),
+    "a line is removed": on_lines(lambda head, line, tail, rng: head + tail),
+    "the last lines are removed": on_lines(lambda head, line, tail, rng: [*head, line]),
+    "noise is put between lines": on_lines(lambda head, line, tail, rng: [*head, noise(rng), line, *tail]),
+    "a line is another one's copy": on_lines(lambda head, line, tail, rng: [*head, rng.choice(head + tail), *tail]),
 }
 
 
@@ -170,25 +151,10 @@ def changed(
                 Record(folder).close()
 
 
-ODD: list[Any] = [
-    None,
-    True,
-    -1,
-    0,
-    1,
-    2**31,
-    2**63,
-    1e308,
-    -1e308,
-    0.5,
-    "",
-    "x" * 50,
-    [],
-    [[]],
-    {},
-    {"n": 2**40, "z": ""},
-]
-ODD += [{"n": 2**40, "z": ""}, [0] * 70, [1e400], ["a"], {"n": 3, "z": "eJw="}, "all", "none", "chosen"]
+ODD: tuple[Any, ...] = (
+    None, True, -1, 0, 1, 2**31, 2**63, 1e308, -1e308, 0.5, "", "x" * 50, [], [[]], {}, [0] * 70, [1e400], ["a"],
+    {"n": 2**40, "z": ""}, {"n": 3, "z": "eJw="}, "all", "none", "chosen",
+)  # fmt: skip
 
 
 def crafted_line(line: dict[str, Any], rng: random.Random) -> str:

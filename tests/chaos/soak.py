@@ -140,7 +140,6 @@ def _soak(policy: str, rounds: int, seed: int) -> Row:
         row.slowest_s = max(row.slowest_s, lasted)
         if number % max(1, rounds // 20) == 0:
             memory.append(_rss_mib())
-        if number % max(1, rounds // 20) == 0:
             worst = max(worst, _compare(row, selector, log, number))
     if len(selector.open_rounds()) > _PATIENCE:
         row.fault(f"{len(selector.open_rounds())} open rounds with a patience of {_PATIENCE}")

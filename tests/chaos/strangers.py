@@ -34,6 +34,7 @@ answered: Counter[str] = Counter()  # commands that ended with 0: others refuse 
 PORT = Port()
 LONG = "x" * 10_000_000
 FLOOR = fedroster.Floor(beta=0.01)
+FEW = ("--policy", "random,floor", "--task", "none", "--rounds", "6", "--seeds", "0-1", "--workers", "1")
 
 
 def names_at(home: Path) -> list[str]:
@@ -267,10 +268,9 @@ def folders(tries: int, rng: random.Random) -> Row:
     row = Row("folders of comparisons that a stranger made, drawn again")
     with tempfile.TemporaryDirectory() as made:
         one, several = Path(made) / "one", Path(made) / "several"
-        few = ["--policy", "random,floor", "--task", "none", "--rounds", "6", "--seeds", "0-1", "--workers", "1"]
         both = ["--scenario", "rbcs-f/table-1", "--scenario", "rbcs-f/volatile"]
         for folder, scenarios in ((one, []), (several, both)):
-            CliRunner().invoke(app, ["compare", *few, *scenarios, "--out", str(folder)], catch_exceptions=False)
+            CliRunner().invoke(app, ["compare", *FEW, *scenarios, "--out", str(folder)], catch_exceptions=False)
         for _ in range(tries):
             if time_is_up():
                 break
@@ -287,11 +287,10 @@ def folders(tries: int, rng: random.Random) -> Row:
 def gone_on(tries: int, rng: random.Random) -> Row:
     """Commands that go on in a folder: what a stranger left there is kept apart, or refused."""
     row = Row("folders of a comparison, a reproduction and a log that a stranger made, in which one goes on")
-    few = ["--policy", "random,floor", "--task", "none", "--rounds", "6", "--seeds", "0-1", "--workers", "1"]
     paper = ["rbcs-f", "--figure", "3", "--seeds", "0-1", "--rounds", "20", "--workers", "1"]
     with tempfile.TemporaryDirectory() as made:
         compared, reproduced = Path(made) / "compared", Path(made) / "reproduced"
-        CliRunner().invoke(app, ["compare", *few, "--out", str(compared)], catch_exceptions=False)
+        CliRunner().invoke(app, ["compare", *FEW, "--out", str(compared)], catch_exceptions=False)
         CliRunner().invoke(app, ["reproduce", *paper, "--out", str(reproduced)], catch_exceptions=False)
         for attempt in range(tries):
             if time_is_up():
@@ -303,7 +302,7 @@ def gone_on(tries: int, rng: random.Random) -> Row:
                     continue
                 shutil.copytree(compared if attempt % 3 else reproduced, mine)
                 _change(mine, home, names, rng)
-                command = ["compare", *few] if attempt % 3 else ["reproduce", *paper]
+                command = ["compare", *FEW] if attempt % 3 else ["reproduce", *paper]
                 asked(row, home, mine, *command, "--out", mine)
     row.note = f"{answered[row.what]} ended with status 0, the others refused"
     return row.done()
