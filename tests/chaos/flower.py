@@ -138,30 +138,35 @@ def _grid(fake: Any, reports: list[Any], strategy: Any, **options: Any) -> Any:
     return held(make, **options) if options else make()
 
 
-def _run(row: Row, seed: int) -> None:
+def _played(row: Row, nodes: dict[int, Any], strategy: Any, seed: int) -> list[Any]:
+    """A run that no fault may end; its reports."""
     from fake_grid import Clock, FakeGrid, model
-    from flwr.serverapp.strategy import FedAdam, FedAvg
 
-    rng = np.random.default_rng(seed)
-    fake = FakeGrid(Clock(), _fleet(rng))
-    strategy = (FedAvg, FedAdam)[seed % 2](fraction_evaluate=0.0)
-    reports: list[Any] = []
-    grid = _grid(fake, reports, strategy)
+    fake, reports, case = FakeGrid(Clock(), nodes), list[Any](), f"{type(strategy).__name__}, seed {seed}"
     row.tries += 1
     begin = time.perf_counter()
     try:
+        grid = _grid(fake, reports, strategy)
         result = strategy.start(grid=grid, initial_arrays=model(), num_rounds=_ROUNDS)
     except Exception as error:
-        row.error(error, f"a fault ended the run, seed {seed}, round {len(reports)}")
-        return
+        row.error(error, f"a fault ended the run, {case}, round {len(reports)}")
+        return reports
     row.timed(begin)
     if len(reports) != _ROUNDS:
-        row.fault(f"{len(reports)} reports of {_ROUNDS} rounds, seed {seed}")
-    _counts(row, grid, fake, seed)
+        row.fault(f"{len(reports)} reports of {_ROUNDS} rounds, {case}")
     if not all(np.isfinite(array.numpy()).all() for array in result.arrays.values()):
-        row.fault(f"the model is not finite, seed {seed}")
+        row.fault(f"the model is not finite, {case}")
+    _counts(row, grid, fake, seed)
+    return reports
+
+
+def _run(row: Row, seed: int) -> None:
+    from flwr.serverapp.strategy import FedAdam, FedAvg
+
     from fedroster.core.problem import Status
 
+    strategy = (FedAvg, FedAdam)[seed % 2](fraction_evaluate=0.0)
+    reports = _played(row, _fleet(np.random.default_rng(seed)), strategy, seed)
     failed = {name for report in reports for name, how in report.status.items() if how is Status.FAILED}
     blamed = {name for name in failed if int(name[1:]) < _HONEST}
     if blamed:
@@ -170,7 +175,6 @@ def _run(row: Row, seed: int) -> None:
 
 def _private(row: Row, seed: int) -> None:
     """A wrapper is for as many updates as a round has; where nodes are absent, it must not end the run."""
-    from fake_grid import Clock, FakeGrid, model
     from flwr.serverapp import strategy as flower
 
     rng = np.random.default_rng([seed, 2])
@@ -187,23 +191,7 @@ def _private(row: Row, seed: int) -> None:
     )[seed % 4]
     fixed = {} if "Adaptive" in wrapper.__name__ else {"clipping_norm": 1.0}
     strategy = wrapper(flower.FedAvg(fraction_evaluate=0.0), 0.1, num_sampled_clients=_COHORT, **fixed)
-    fake = FakeGrid(Clock(), nodes)
-    reports: list[Any] = []
-    case = f"{wrapper.__name__}, seed {seed}"
-    row.tries += 1
-    begin = time.perf_counter()
-    try:
-        grid = _grid(fake, reports, strategy)
-        result = strategy.start(grid=grid, initial_arrays=model(), num_rounds=_ROUNDS)
-    except Exception as error:
-        row.error(error, f"a fault ended the run, {case}, round {len(reports)}")
-        return
-    row.timed(begin)
-    if len(reports) != _ROUNDS:
-        row.fault(f"{len(reports)} reports of {_ROUNDS} rounds, {case}")
-    if not all(np.isfinite(array.numpy()).all() for array in result.arrays.values()):
-        row.fault(f"the model is not finite, {case}")
-    _counts(row, grid, fake, seed)
+    _played(row, nodes, strategy, seed)
 
 
 def _counts(row: Row, grid: Any, fake: Any, seed: int) -> None:
@@ -235,13 +223,14 @@ def _killed(row: Row, seed: int) -> None:
     row.tries += 1
     with tempfile.TemporaryDirectory() as folder:
         clock = Clock()
-        for life in range(6):
+        for life in range(7):
             fake = FakeGrid(clock, nodes)
             fake.sent = sent
             fake._count = 10**6 * life
             reports: list[Any] = []
             strategy = FedAvg(fraction_evaluate=0.0)
-            left = int(rng.integers(5, 150))
+            is_last = life == 6
+            left = 10**9 if is_last else int(rng.integers(5, 150))
             usual = clock.sleep
 
             def sleep(seconds: float, usual: Any = usual) -> None:
@@ -254,7 +243,7 @@ def _killed(row: Row, seed: int) -> None:
             clock.sleep = sleep  # type: ignore[method-assign]
             try:
                 grid = _grid(fake, reports, strategy, state_dir=folder)
-                strategy.start(grid=grid, initial_arrays=model(), num_rounds=8)
+                strategy.start(grid=grid, initial_arrays=model(), num_rounds=3 if is_last else 8)
             except Killed:
                 kills += 1
             except Exception as error:
@@ -262,17 +251,6 @@ def _killed(row: Row, seed: int) -> None:
                 return
             finally:
                 clock.sleep = usual  # type: ignore[method-assign]
-        fake = FakeGrid(clock, nodes)
-        fake._count = 10**8
-        fake.sent = sent
-        strategy = FedAvg(fraction_evaluate=0.0)
-        reports = []
-        try:
-            grid = _grid(fake, reports, strategy, state_dir=folder)
-            strategy.start(grid=grid, initial_arrays=model(), num_rounds=3)
-        except Exception as error:
-            row.error(error, f"the last life of seed {seed}")
-            return
         numbers = [report.round for report in reports]
         if numbers != sorted(set(numbers)):
             row.fault(f"rounds {numbers}, seed {seed}")
