@@ -13,6 +13,7 @@ from flwr.serverapp import Grid
 from fedroster.adapters.flower import ContextReporter
 
 SUPERLINK = 1
+ERRORS = {"error": (2, "raised"), "expired": (3, "expired"), "gone": (5, "node unavailable")}
 
 _HELD: dict[str, object] = {}
 """The grid that holds a state folder in this process, by folder."""
@@ -167,15 +168,10 @@ class FakeGrid(Grid):
         delay_s += start_s
         if fate == "silent":
             return
-        if fate == "error":
-            self._later(delay_s, reply_to(message, node_id, None, Error(2, "raised")))
-            return
-        if fate == "expired":
-            self._later(delay_s, reply_to(message, SUPERLINK, None, Error(3, "expired")))
-            return
-        if fate == "gone":
-            node.is_online = False
-            self._later(delay_s, reply_to(message, SUPERLINK, None, Error(5, "node unavailable")))
+        if fate in ERRORS:
+            node.is_online &= fate != "gone"
+            source = node_id if fate == "error" else SUPERLINK
+            self._later(delay_s, reply_to(message, source, None, Error(*ERRORS[fate])))
             return
         reply = reporter(message, context, lambda m, c: Message(self._train(node, m.content, fate), reply_to=m))
         content = reply.content
@@ -235,8 +231,9 @@ def train_messages(node_ids: Iterable[int], kind: str = "train") -> list[Message
     return [Message(content=content, dst_node_id=node_id, message_type=kind) for node_id in node_ids]
 
 
-def fleet(num_nodes: int, **options) -> dict[int, FakeNode]:
-    return {100 + n: FakeNode(f"n{n:02d}", **options) for n in range(num_nodes)}
+def fleet(num_nodes: int, *, each: Callable[[int], dict] = lambda number: {}, **options) -> dict[int, FakeNode]:
+    """Nodes with these options, and with those that each number has."""
+    return {100 + n: FakeNode(f"n{n:02d}", **options | each(n)) for n in range(num_nodes)}
 
 
 def shift(by: float, content) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -17,17 +15,15 @@ from flwr.app import Array, ArrayRecord, Error
 from flwr.serverapp.strategy import FedAvg
 from test_grid import arrive, counts, evaluated, interrupted, play, renumber, selecting
 
-from fedroster import RBCSF, Record
+from fedroster import RBCSF
 from fedroster.adapters.flower import ContextOptions, NoNodesError, RoundRules
-from fedroster.core.errors import InUseError
 from fedroster.core.problem import Status
 from fedroster.folder.events import Told
-from fedroster.record import verify
 
 # ---------------------------------------------------------------- restarts
 
 
-def test_a_run_of_five_rounds_that_was_killed_in_its_second_has_four_to_play(tmp_path):
+def test_a_run_of_five_rounds_that_was_killed_in_its_second_has_four_to_play_and_then_none(tmp_path):
     nodes = fleet(6)
     interrupted(nodes, tmp_path)
     numbers = []
@@ -36,6 +32,11 @@ def test_a_run_of_five_rounds_that_was_killed_in_its_second_has_four_to_play(tmp
     again.start(model(), num_rounds=5, evaluate_fn=lambda number, arrays: numbers.append(number))
     assert numbers == [1, 2, 3, 4, 5]  # the model that it begins with is that of round 1
     assert again.round == again.selector.round == 5
+    list(again.send_and_receive([]))
+    again, *_ = selecting(nodes, m=2, state_dir=tmp_path, strategy=FedAvg(fraction_evaluate=0.0))
+    again.start(model(), num_rounds=5, evaluate_fn=lambda number, arrays: numbers.append(number))
+    assert numbers == [1, 2, 3, 4, 5, 5]
+    assert again.selector.round == 5
 
 
 @pytest.mark.parametrize("query_delay_s", [0.05, 1e9])
@@ -124,26 +125,6 @@ def test_a_round_of_which_nothing_was_noted_goes_on_with_those_that_have_not_ans
     assert (reports[0].round, set(reports[0].clients)) == (2, cohort)
 
 
-# ---------------------------------------------------------------- one holder
-
-
-def test_a_second_run_on_the_same_folder_is_refused_and_told_who_holds_it(tmp_path):
-    script = (
-        "import sys, time; from fedroster.core.locks import FolderLock; "
-        "lock = FolderLock(sys.argv[1]); print('held', flush=True); time.sleep(600)"
-    )
-    holder = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    try:
-        assert holder.stdout.readline() == "held\n"
-        with pytest.raises(InUseError, match=f"is held by process {holder.pid} on .* since"):
-            selecting(fleet(2), state_dir=tmp_path)
-    finally:
-        holder.kill()
-        holder.communicate()
-    grid, fake, _ = selecting(fleet(2), m=2, state_dir=tmp_path)  # a killed holder holds nothing
-    play(grid, fake)
-
-
 # ---------------------------------------------------------------- what is said
 
 
@@ -189,17 +170,6 @@ def test_what_a_node_says_of_its_failure_is_one_line_of_the_log(caplog):
     assert reports[0].reasons["n01"].endswith("xxx at last")
     assert len(reports[0].reasons["n01"]) < 220
     assert all("\n" not in record.getMessage() for record in caplog.records)
-
-
-def test_rounds_without_an_update_are_warned_of(caplog):
-    strategy = FedAvg(fraction_evaluate=0.0)
-    grid, *_ = selecting(fleet(3, delay_s=6.0), m=3, strategy=strategy, rules=RoundRules(deadline_s=1.0, give_up_s=2.0))
-    strategy.start(grid=grid, initial_arrays=model(), num_rounds=3)
-    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert [line for line in warned if "has no update" in line] == [
-        f"round {number} has no update: the model stays as it is" for number in (1, 2, 3)
-    ]
-    assert any("has not answered in round 1 and is given up" in line for line in warned)
 
 
 def test_nodes_that_are_shut_out_are_told_once_and_why(caplog):
@@ -262,9 +232,7 @@ def test_without_contexts_the_first_exchange_starves_nobody():
 
 
 def test_reports_of_real_rounds_hold_what_the_policy_knows():
-    nodes = fleet(6)
-    for number, node in enumerate(nodes.values()):
-        node.delay_s = 1.0 + number
+    nodes = fleet(6, each=lambda number: {"delay_s": 1.0 + number})
     grid, fake, reports = selecting(nodes, m=2, policy=RBCSF(V=5.0, beta=0.3))
     play(grid, fake, 30)
     last = reports[-1]
@@ -356,31 +324,6 @@ def test_a_flower_newer_than_what_was_tested_is_warned_of(monkeypatch, caplog, v
     monkeypatch.setattr("fedroster.engine.rounds.metadata.version", lambda name: version)
     selecting(fleet(1))
     assert ("was tested up to 1.42" in caplog.text) is is_new
-
-
-# ---------------------------------------------------------------- the record
-
-
-@pytest.mark.parametrize("own", [True, False])
-def test_the_folder_of_a_run_with_a_kill_proves_its_decisions(own, tmp_path):
-    nodes, policy = fleet(6), RBCSF(beta=0.1)
-
-    def begin():
-        told = {"observers": [Record(tmp_path)]} if own else {}
-        grid, fake, _ = selecting(nodes, m=2, policy=policy, state_dir=None if own else tmp_path, told=told)
-        return grid, fake
-
-    grid, fake = begin()
-    play(grid, fake, rounds=3)
-    counted = grid.selector.participation("trained")
-    grid.release()
-    grid, fake = begin()
-    assert grid.selector.participation("trained") == counted
-    play(grid, fake, rounds=3)
-    grid.release()
-    found = verify(tmp_path, policy)
-    assert (found.is_whole, found.num_rounds) == (True, 5)  # round 3 was played again
-    assert found.num_decided == (5 if own else 0)  # contexts are kept where they are asked for
 
 
 # ---------------------------------------------------------------- times

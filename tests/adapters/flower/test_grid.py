@@ -151,9 +151,7 @@ def test_strategies_keep_their_own_state_and_settings():
 
 @pytest.mark.parametrize("call_s", [0.0, 0.02])
 def test_times_are_measured_within_a_tenth_of_a_second(call_s):
-    nodes = fleet(40)
-    for number, node in enumerate(nodes.values()):
-        node.delay_s = 0.013 + 0.37 * number
+    nodes = fleet(40, each=lambda number: {"delay_s": 0.013 + 0.37 * number})
     grid, fake, reports = selecting(nodes, m=40, call_s=call_s)
     play(grid, fake, 3)
     truth = {fake.nodes[node_id].name: time_s for node_id, time_s in fake.true_times_s}
@@ -200,12 +198,13 @@ def test_the_deadline_of_a_round_closes_it_and_late_replies_are_learned_once():
         (RoundRules(deadline_s=3.0), "auto", 6.0),
     ],
 )
-def test_the_longest_time_that_is_learned(rules, of_selector, expected):
+def test_the_longest_time_that_is_learned_is_that_which_is_told_now(rules, of_selector, expected, tmp_path):
     assert rules.cap_s(of_selector) == expected
-    clock = Clock()
-    selector = Selector(Uniform(), cohort_size=1, longest_s=of_selector)
-    grid = SelectingGrid(FakeGrid(clock, fleet(1)), selector, None, rules=rules, clock=clock)
-    assert grid.selector.longest_s == expected
+    grid, fake, _ = selecting(fleet(1), m=1, rules=RoundRules(longest_s=1.5), state_dir=tmp_path)
+    play(grid, fake)
+    for folder in (None, tmp_path):
+        grid, *_ = selecting(fleet(1), m=1, rules=rules, told={"longest_s": of_selector}, state_dir=folder)
+        assert grid.selector.longest_s == expected
 
 
 @pytest.mark.parametrize(("longest_s", "learned_s"), [(0.0, 4.0), (3.0, 3.0), (math.inf, 4.7)])
@@ -231,16 +230,6 @@ def test_a_late_time_is_learned_as_the_longest(longest_s, learned_s):
     assert reports[-1].capped.tolist() == [0, 0, 0, int(learned_s <= 4.0)]
 
 
-def test_a_restarted_server_cuts_times_as_it_is_told_now(tmp_path):
-    grid, fake, _ = selecting(fleet(4), state_dir=tmp_path, rules=RoundRules(deadline_s=3.0))
-    play(grid, fake)
-    again, *_ = selecting(fleet(4), state_dir=tmp_path, rules=RoundRules(longest_s=2.0))
-    assert again.selector.round == 1
-    assert again.selector.longest_s == 2.0
-    again, *_ = selecting(fleet(4), state_dir=tmp_path)
-    assert again.selector.longest_s == "auto"
-
-
 def test_a_reply_that_is_met_after_the_deadline_is_late_though_the_server_overslept():
     nodes = fleet(2)
     nodes[101].delay_s = 2.5
@@ -251,26 +240,22 @@ def test_a_reply_that_is_met_after_the_deadline_is_late_though_the_server_oversl
     assert reports[-1].status == {"node-100": Status.COMPLETED, "node-101": Status.LATE}
 
 
-def test_first_k_of_m():
-    nodes = fleet(6)
-    for number, node in enumerate(nodes.values()):
-        node.delay_s = 1.0 + number
-    grid, fake, reports = selecting(nodes, m=5, rules=RoundRules(first=3))
-    (replies,) = play(grid, fake)
-    assert len(replies) == 3
-    fastest = sorted(reports[0].clients)[:3]
-    assert [name for name, status in sorted(reports[0].status.items()) if status is Status.COMPLETED] == fastest
-    assert reports[0].num_missed == 2
-
-
-def test_beyond_the_deadline_a_round_waits_for_the_fewest_replies():
-    nodes = fleet(3)
-    for delay_s, node in zip((4.0, 5.0, 9.0), nodes.values(), strict=True):
-        node.delay_s = delay_s
-    grid, fake, reports = selecting(nodes, rules=RoundRules(deadline_s=2.0, min_replies=2))
-    (replies,) = play(grid, fake)
-    assert len(replies) == 2
-    assert reports[0].round_s == pytest.approx(5.0, abs=0.1)
+@pytest.mark.parametrize(
+    ("delays_s", "rules", "timeout_s", "num_used", "round_s"),
+    [
+        ((1.0, 2.0, 3.0, 4.0, 5.0), {"first": 3}, None, 3, 3.0),
+        ((4.0, 5.0, 9.0), {"deadline_s": 2.0, "min_replies": 2}, None, 2, 5.0),
+        ((1.0, 2.0, 9.0), {}, 5.0, 2, 5.0),
+    ],
+)
+def test_a_round_ends_as_its_rules_and_the_strategys_timeout_say(delays_s, rules, timeout_s, num_used, round_s):
+    nodes = fleet(len(delays_s), each=lambda number: {"delay_s": delays_s[number]})
+    grid, fake, reports = selecting(nodes, m=len(nodes), rules=RoundRules(**rules))
+    (replies,) = play(grid, fake, timeout=timeout_s)
+    assert len(replies) == num_used
+    assert reports[0].round_s == pytest.approx(round_s, abs=0.1)
+    used = {name for name, status in reports[0].status.items() if status is Status.COMPLETED}
+    assert used == {f"n{number:02d}" for number in range(num_used)}
 
 
 def test_silent_nodes_are_given_up_though_replies_are_wanted(caplog):
@@ -281,6 +266,8 @@ def test_silent_nodes_are_given_up_though_replies_are_wanted(caplog):
     assert len(replies) == 1
     assert reports[0].round_s == pytest.approx(200.0, abs=0.1)
     assert "still waiting for n01, n02, 80 s; too few have answered" in caplog.text
+    play(grid, fake)
+    assert "n01 has not answered in round 1 and is given up" in caplog.text
 
 
 FATES = {
@@ -334,50 +321,6 @@ def test_a_straggler_whose_message_expires_is_dropped_once_though_another_node_s
     assert sum(report.num_lost for report in reports) == 0  # it was missed in the first round, and is not counted again
 
 
-def test_a_network_that_stalls_past_the_deadline():
-    nodes = fleet(4, fate=("ok", 20.0, "ok"))
-    grid, _, reports = selecting(nodes, m=4, policy=RBCSF(beta=0.5), rules=RoundRules(deadline_s=3.0))
-    result = FedAvg(fraction_evaluate=0.0).start(grid=grid, initial_arrays=model(), num_rounds=4)
-    assert [report.num_in_time for report in reports] == [4, 0, 4, 4]
-    assert reports[1].num_missed == 4
-    assert reports[1].round_s == pytest.approx(3.0, abs=0.1)
-    assert result.arrays["w"].numpy() == pytest.approx(np.full((3, 2), 3.0))  # nothing of the stalled round
-    assert grid.selector.open_rounds() == {}
-    assert set(counts(grid).values()) == {4}
-    assert reports[-1].backlog.tolist() == [0.0] * 4
-
-
-def test_half_of_a_cohort_dies_while_it_trains():
-    nodes = fleet(8)
-    for node_id in range(100, 104):
-        nodes[node_id].fate = ("ok", "gone")
-    grid, _, reports = selecting(nodes, m=8, policy=RBCSF(beta=0.5))
-    result = FedAvg().start(grid=grid, initial_arrays=model(), num_rounds=4)
-    assert [report.num_in_time for report in reports] == [8, 4, 4, 4]
-    assert [report.num_lost for report in reports] == [0, 4, 0, 0]
-    assert result.arrays["w"].numpy() == pytest.approx(np.full((3, 2), 4.0))
-    assert sorted(counts(grid).values()) == [2] * 4 + [4] * 4
-    gone = [name for name, count in counts(grid).items() if count == 2]
-    queue = dict(zip(reports[-1].members, reports[-1].backlog.tolist(), strict=True))
-    assert all(queue[name] == pytest.approx(1.0) for name in gone)  # owed half a place a round
-
-
-def test_half_of_the_nodes_go_and_others_join():
-    nodes = fleet(10)
-    grid, fake, reports = selecting(nodes, m=4, policy=RBCSF(beta=0.2))
-    play(grid, fake, 5)
-    for node_id in range(100, 105):
-        nodes[node_id].is_online = False
-    play(grid, fake, 5)
-    assert all(set(report.clients) <= {f"n{n:02d}" for n in range(5, 10)} for report in reports[5:])
-    assert all(report.num_in_time == 4 for report in reports)
-    nodes[200] = FakeNode("newcomer")
-    play(grid, fake, 5)
-    assert counts(grid)["newcomer"] == nodes[200].trained > 0
-    assert sum(counts(grid).values()) == 15 * 4
-    assert reports[-1].num_connected == 6
-
-
 def test_members_that_stay_away_leave_and_come_back_with_their_counts():
     nodes = fleet(5)
     grid, fake, _ = selecting(nodes, m=2, policy=RBCSF(beta=0.1), rules=RoundRules(absent_rounds=4))
@@ -390,20 +333,6 @@ def test_members_that_stay_away_leave_and_come_back_with_their_counts():
     nodes[900].is_online = True
     play(grid, fake, 8)
     assert counts(grid)["n00"] == nodes[900].trained >= before
-
-
-def test_a_name_that_is_taken_is_refused_until_it_is_free(caplog):
-    nodes = fleet(2) | {300: FakeNode("n00")}
-    grid, fake, reports = selecting(nodes, m=3)
-    play(grid, fake, 2)
-    assert reports[-1].num_available == 2
-    assert nodes[100].trained + nodes[300].trained == 2
-    thief = 300 if nodes[300].trained == 0 else 100
-    assert f"node {thief} is excluded: it claims the name 'n00'" in caplog.text
-    nodes[100 if thief == 300 else 300].is_online = False
-    play(grid, fake)
-    assert nodes[thief].trained == 1
-    assert counts(grid)["n00"] == 3
 
 
 def test_a_node_that_does_not_answer_queries_is_unavailable():
@@ -515,15 +444,6 @@ def test_no_messages_are_no_round():
     assert grid.selector.round == 0
 
 
-def test_a_timeout_of_the_strategy_ends_the_round():
-    nodes = fleet(3)
-    nodes[100].fate = ("silent",)
-    grid, fake, reports = selecting(nodes)
-    (replies,) = play(grid, fake, timeout=5.0)
-    assert len(replies) == 2
-    assert reports[0].round_s == pytest.approx(5.0, abs=0.1)
-
-
 def test_the_rest_of_the_grid_is_the_wrapped_one():
     grid, fake, _ = selecting(fleet(3))
     grid.set_run("x")
@@ -594,25 +514,6 @@ def test_a_server_that_is_killed_again_while_it_resumes_still_goes_on(tmp_path):
     play(last, fake)
     assert reports[0].resumed
     assert sum(counts(last).values()) == 6
-
-
-def test_resuming_equals_an_uninterrupted_run(tmp_path):
-    def run(folder, stops):
-        cohorts = []
-        clock = Clock()
-        nodes = fleet(9)
-        for number, node in enumerate(nodes.values()):
-            node.delay_s = 0.5 + 0.4 * number
-        grid, fake, reports = selecting(nodes, policy=RBCSF(beta=0.1), clock=clock, state_dir=folder)
-        for number in range(12):
-            if number in stops:
-                grid, fake, reports = selecting(nodes, policy=RBCSF(beta=0.1), clock=clock, state_dir=folder)
-            play(grid, fake)
-            list(grid.send_and_receive([]))
-            cohorts.append(reports[-1].clients)
-        return cohorts
-
-    assert run(tmp_path / "a", ()) == run(tmp_path / "b", (4, 9))
 
 
 def test_another_selector_does_not_resume_a_saved_one(tmp_path):

@@ -145,21 +145,6 @@ def test_an_absence_ends_no_run_and_what_is_used_is_what_the_strategy_got(wrappe
         assert result.arrays["w"].numpy() == pytest.approx(np.full((3, 2), sum(got) / 3), abs=1e-2)
 
 
-def test_rounds_go_on_counting_after_a_restart(tmp_path):
-    numbers, nodes = [], fleet(3)
-
-    class Noting(FedAvg):
-        def configure_train(self, server_round, *given):
-            numbers.append(server_round)
-            return super().configure_train(server_round, *given)
-
-    for total in (2, 5, 5):
-        grid, *_ = selecting(nodes, strategy=Noting(), state_dir=tmp_path)
-        grid.start(model(), num_rounds=total)
-        list(grid.send_and_receive([]))
-    assert numbers == [1, 2, 3, 4, 5]
-
-
 def test_the_stages_of_secure_aggregation_are_no_rounds():
     grid, fake, _ = selecting(fleet(4))
     messages = train_messages(fake.get_node_ids())

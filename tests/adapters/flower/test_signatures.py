@@ -20,13 +20,12 @@ from fedroster.core.errors import ConfigurationError
 from fedroster.policies import DivFL, HiCSFL
 from fedroster.types import Signature
 
+MOVED = [-4.0 if number < 2 else 1.0 + 0.01 * number for number in range(8)]
+
 
 def of_two_kinds():
     """Eight nodes; what two of them send is unlike all else."""
-    nodes = fleet(8, value=0.0, metrics={"num-examples": 10})
-    for number, node in enumerate(nodes.values()):
-        node.fate = (partial(shift, -4.0 if number < 2 else 1.0 + 0.01 * number),)
-    return nodes
+    return fleet(8, value=0.0, each=lambda number: {"fate": (partial(shift, MOVED[number]),)})
 
 
 def started(policy, rounds, **options):
@@ -55,8 +54,7 @@ def test_a_signature_is_of_what_was_sent_to_that_node_and_a_refused_reply_has_no
     zero = {name: np.zeros_like(array.numpy()) for name, array in model().items()}
     for each in told:  # the model moves between the rounds, and updates are the same
         for number in range(1, 8):
-            by = -4.0 if number < 2 else 1.0 + 0.01 * number
-            moved = {"w": zero["w"][None] + by, "b": zero["b"][None] - by}
+            moved = {"w": zero["w"][None] + MOVED[number], "b": zero["b"][None] - MOVED[number]}
             expected = signatures_of(moved, zero, Signature(), seed=3)[0]
             np.testing.assert_allclose(each[f"n{number:02d}"], expected, atol=1e-5)
 

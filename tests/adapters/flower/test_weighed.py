@@ -24,9 +24,7 @@ from weighing import Drawn, noting
 
 @pytest.mark.parametrize("factor", [1.0, 0.5])
 def test_the_strategys_own_average_gives_the_weighted_sum(factor):
-    nodes = fleet(8)
-    for number, node in enumerate(nodes.values()):
-        node.metrics = {"num-examples": 10 * (number + 1)}
+    nodes = fleet(8, each=lambda number: {"metrics": {"num-examples": 10 * (number + 1)}})
     grid, *_ = selecting(nodes, m=4, policy=Drawn(factor), strategy=(strategy := Saving()))
     strategy.start(grid=grid, initial_arrays=model(), num_rounds=5)
     for number, arrays in enumerate(strategy.models, 1):  # a node adds 1 to the model, and weights sum to factor
