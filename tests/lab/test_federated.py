@@ -11,7 +11,7 @@ from fedroster.aggregation.signatures import signatures_of
 from fedroster.core.errors import ConfigurationError, SelectionError, StateFileError
 from fedroster.core.problem import Feedback, Status
 from fedroster.core.protocols import Signature, poll_times
-from fedroster.core.state import load_arrays, pack, save_arrays
+from fedroster.core.state import load_arrays, save_arrays
 from fedroster.core.streams import Streams
 from fedroster.estimation.utility import statistical_utility
 from fedroster.lab.data.load import load_digits
@@ -21,29 +21,28 @@ from fedroster.lab.training.protocol import Evaluation, Updates
 from fedroster.lab.worlds.network import TraceNetwork
 from fedroster.networks import FlatNetwork
 from fedroster.networks.hierarchical import HierarchicalNetwork
-from fedroster.policies import DivFL, FedCS, Oort, OptimalClientSampling, Oracle, PowerOfChoice
+from fedroster.policies import DivFL, Oort, OptimalClientSampling, PowerOfChoice
 from fedroster.simulation import simulate
-from runs import killed
 
 torch = pytest.importorskip("torch", reason="trains networks")
 
 ROUNDS = 12
 
 
-class Counting:
-    """A trainer whose clients add one to the model; some send what is not finite."""
+class Moving:
+    """A trainer whose clients add one to the model, or what ``move`` says of them; some send what is not finite."""
 
-    def __init__(self, bad=()):
-        self.bad = list(bad)
+    def __init__(self, move=lambda clients: np.ones((len(clients), 1), np.float32), bad=(), dtype=np.float32):
+        self.move, self.bad, self.dtype = move, list(bad), dtype
         self.asked = []
         self.evaluated = 0
 
     def init(self, *, rng):
-        return {"w": np.zeros(2, np.float32)}
+        return {"w": np.zeros(2, self.dtype)}
 
     def train(self, parameters, clients, /, *, round, streams):
         self.asked.append(clients.copy())
-        rows = np.repeat(parameters["w"][None] + 1.0, len(clients), axis=0)
+        rows = parameters["w"] + self.move(clients)
         rows[np.isin(clients, self.bad), 1] = np.nan
         some = np.full(len(clients), 0.5)
         return Updates({"w": rows}, np.full(len(clients), 10), some)
@@ -60,31 +59,6 @@ def play(policy, trainer, environment=None, *, rounds=ROUNDS, seed=3, **options)
 @pytest.fixture(scope="module")
 def digits():
     return Task().trainer(num_clients=40, seed=3)
-
-
-def snapshot(last):
-    """All that must be equal, copied: a policy reuses its arrays."""
-    states = pack(last.round.policy_state, "policy.") | pack(last.round.environment_state, "environment.")
-    arrays = states | {f"model.{name}": value for name, value in last.parameters.items()}
-    scalars = (last.accuracy, last.test_loss, last.elapsed_s, last.round.time_s)
-    return {name: np.array(value) for name, value in arrays.items()} | {"scalars": np.array(scalars)}
-
-
-def assert_equal(one, two):
-    assert one.keys() == two.keys()
-    for name in one:
-        np.testing.assert_array_equal(one[name], two[name], err_msg=name)
-
-
-@pytest.mark.parametrize("policy", [RBCSF(), FedCS()], ids=["rbcs-f", "fedcs"])
-def test_killed_and_resumed_equals_uninterrupted(tmp_path, digits, policy):
-    whole = [snapshot(last) for last in play(policy, digits)]
-    start = killed(tmp_path / "run.npz", play(policy, digits), 5, policy=policy, environment=FlatNetwork())
-    fresh = Task().trainer(num_clients=40, seed=3)
-    rest = [snapshot(last) for last in play(policy, fresh, start=start)]
-    assert len(rest) == ROUNDS - 5
-    for one, two in zip(rest, whole[5:], strict=True):
-        assert_equal(one, two)
 
 
 def test_checkpoint_of_another_run_is_refused(tmp_path, digits):
@@ -124,7 +98,7 @@ def test_training_does_not_change_the_network_or_the_decisions(digits):
 
 
 def test_an_update_that_is_not_finite_is_reported_and_the_round_goes_on():
-    trainer = Counting(bad=[0, 1, 2, 3, 4, 5])
+    trainer = Moving(bad=[0, 1, 2, 3, 4, 5])
     refused = 0
     for last in play(Uniform(), trainer):
         feedback = last.round.feedback
@@ -139,7 +113,7 @@ def test_an_update_that_is_not_finite_is_reported_and_the_round_goes_on():
 
 
 def test_drop_outs_do_not_train():
-    trainer = Counting()
+    trainer = Moving()
     dropped = 0
     for last in play(Uniform(), trainer, FlatNetwork(dropout=0.4)):
         here = last.round.feedback.status == Status.COMPLETED
@@ -149,41 +123,30 @@ def test_drop_outs_do_not_train():
 
 
 @pytest.mark.parametrize(
-    "network", [FlatNetwork(availability=0.0), FlatNetwork(dropout=1.0)], ids=["none available", "silence"]
+    "network",
+    [FlatNetwork(availability=0.0), FlatNetwork(dropout=1.0), HierarchicalNetwork(dropout=1.0)],
+    ids=["none available", "silence", "edges"],
 )
 def test_an_empty_round_leaves_the_model_as_it_was(network):
-    trainer = Counting()
-    played = list(play(Uniform(), trainer, network, rounds=3))
-    assert [last.parameters["w"].tolist() for last in played] == [[0.0, 0.0]] * 3
-    assert [last.accuracy for last in played] == [0.5] * 3
+    trainer = Moving()
+    played = list(play(Uniform(), trainer, network, rounds=6))
+    for last in played:
+        assert not any(values.any() for values in (last.parameters["w"], *(last.edges or {}).values()))
+    assert [last.accuracy for last in played] == [0.5] * 6
     assert trainer.asked == []
     assert trainer.evaluated == 1
 
 
 def test_evaluate_every():
-    played = list(play(Uniform(), Counting(), rounds=8, evaluate_every=3))
+    played = list(play(Uniform(), Moving(), rounds=8, evaluate_every=3))
     tested = [last.round.number for last in played if not math.isnan(last.accuracy)]
     assert tested == [3, 6, 8]
     with pytest.raises(ConfigurationError, match="evaluate_every is 0"):
-        next(play(Uniform(), Counting(), evaluate_every=0))
+        next(play(Uniform(), Moving(), evaluate_every=0))
 
 
-class Walking:
-    """A trainer whose clients add their number plus one to the model that they are sent."""
-
-    def __init__(self, bad=()):
-        self.bad = list(bad)
-
-    def init(self, *, rng):
-        return {"w": np.zeros(2, np.float64)}
-
-    def train(self, parameters, clients, /, *, round, streams):
-        rows = parameters["w"][None] + clients[:, None] + 1.0
-        rows[np.isin(clients, self.bad)] = np.inf
-        return Updates({"w": rows}, np.full(len(clients), 10), clients + 0.5, clients + 0.25)
-
-    def evaluate(self, parameters, /):
-        return Evaluation(accuracy=0.5, loss=float(parameters["w"][0]))
+def walk(clients):
+    return clients[:, None] + 1.0
 
 
 NETWORK = HierarchicalNetwork(num_clients=12, deadline_s=1.1, min_updates=2, global_period=3, dropout=0.2, budget=8.0)
@@ -194,7 +157,7 @@ def test_edge_models_by_hand(bad):
     """Every round against a plain loop over servers: (3), (6) with Z = 2, and the mean every third round."""
     edges = np.zeros((3, 2))
     late_and_used = refused = 0
-    for last in play(Uniform(), Walking(bad), NETWORK, rounds=30):
+    for last in play(Uniform(), Moving(walk, bad, np.float64), NETWORK, rounds=30):
         chosen = last.round.selection.links
         context, outcome = last.round.context, last.round.outcome
         failed = []
@@ -223,27 +186,7 @@ def test_edge_models_by_hand(bad):
     assert (refused > 0) == bool(bad)
 
 
-def test_an_empty_hierarchical_round_leaves_the_models_as_they_were():
-    played = list(play(Uniform(), Walking(), HierarchicalNetwork(dropout=1.0), rounds=6))
-    for last in played:
-        assert last.parameters["w"].tolist() == [0.0, 0.0]
-        assert last.edges["w"].tolist() == [[0.0, 0.0]] * 3
-        assert last.refused.size == 0
-
-
-def test_a_hierarchical_run_goes_on_between_global_rounds(tmp_path):
-    policy = Oracle()
-    whole = [(snapshot(last), last.edges["w"]) for last in play(policy, Walking(), NETWORK)]
-    who = {"policy": policy, "environment": NETWORK, "records": {"seen": np.arange(4)}}
-    start = killed(tmp_path / "run.npz", play(policy, Walking(), NETWORK), 4, **who)
-    assert start.records["seen"].tolist() == [0, 1, 2, 3]
-    rest = [(snapshot(last), last.edges["w"]) for last in play(policy, Walking(), NETWORK, start=start)]
-    for (one, edges), (two, expected) in zip(rest, whole[4:], strict=True):
-        assert_equal(one, two)
-        np.testing.assert_array_equal(edges, expected)
-
-
-class Measuring(Counting):
+class Measuring(Moving):
     """Clients whose loss before training and number of samples tell who they are, and in which round."""
 
     def train(self, parameters, clients, /, *, round, streams):
@@ -301,8 +244,8 @@ def test_the_statistical_utility_is_exact_in_training():
 class Polled(Measuring):
     """Clients whose loss of a model depends on them and on the model; remembers who was asked about which model."""
 
-    def __init__(self, bad=()):
-        super().__init__(bad)
+    def __init__(self):
+        super().__init__()
         self.polled = []
 
     def losses(self, parameters, clients, /):
@@ -340,20 +283,8 @@ def test_polling_decides_by_the_present_model_and_takes_time(network):
         assert one.time_s == exchange_s + waited_s
         before = one.environment_state
     assert len(trainer.polled) == ROUNDS
-
-
-class Moving(Measuring):
-    """Clients whose updates are those that a function of their numbers gives."""
-
-    def __init__(self, move, bad=()):
-        super().__init__(bad)
-        self.move = move
-
-    def train(self, parameters, clients, /, *, round, streams):
-        updates = super().train(parameters, clients, round=round, streams=streams)
-        rows = parameters["w"] + self.move(clients)
-        rows[np.isin(clients, self.bad)] = np.nan
-        return replace(updates, parameters={"w": rows})
+    if network is DEVICES:  # whose clock counts the polls
+        assert before.time_s == pytest.approx(DEVICES.start_time_s + played.elapsed_s)
 
 
 def test_candidates_tell_the_norms_of_their_updates_before_some_are_sent():
@@ -414,7 +345,7 @@ def test_signatures_are_of_the_updates_that_are_used(network):
 
 def test_free_places_give_no_signatures():
     with pytest.raises(ConfigurationError, match="without signatures"):
-        next(play(DivFL(), Counting(), places=FreePlaces()))
+        next(play(DivFL(), Moving(), places=FreePlaces()))
 
 
 def test_a_diverse_cohort_is_made_of_clients_whose_data_differ():
@@ -425,11 +356,6 @@ def test_a_diverse_cohort_is_made_of_clients_whose_data_differ():
         if played.round.number > 12 and played.round.context.available.all():
             assert sorted(played.round.selection.links % 3) == [0, 1, 2]
             np.testing.assert_allclose(played.round.selection.weights, 1 / 3)
-
-
-def test_the_clock_counts_the_polls():
-    rounds = list(play(POW_D, Polled(), DEVICES))
-    assert rounds[-1].round.environment_state.time_s == pytest.approx(DEVICES.start_time_s + rounds[-1].elapsed_s)
 
 
 def test_the_time_of_a_poll_by_hand():
@@ -470,8 +396,8 @@ def test_a_network_that_does_not_time_polls_takes_no_time_for_them():
 
 
 def test_a_trainer_that_cannot_be_asked_is_named():
-    with pytest.raises(ConfigurationError, match=r"Counting has no losses\(parameters, clients\)"):
-        next(play(POW_D, Counting()))
+    with pytest.raises(ConfigurationError, match=r"Moving has no losses\(parameters, clients\)"):
+        next(play(POW_D, Moving()))
 
 
 def test_only_the_available_may_be_polled():

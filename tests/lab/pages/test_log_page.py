@@ -76,19 +76,6 @@ def test_the_page_shows_promise_and_fact(tmp_path: Path) -> None:
     assert "location.reload" in page_of(view, tmp_path, follows=True)
 
 
-def test_filled_places_are_rounds_by_as_many_as_a_cohort_has(tmp_path: Path) -> None:
-    """And a client that is at work in one has it: as what the policy promises counts them."""
-    selector = made(tmp_path)
-    working = selector.select(at_most=1)
-    for _ in range(8):
-        following = selector.select(at_most=1)
-        answer(selector, working.round, list(working.clients))
-        working = following
-    table, rate = View(Log(tmp_path)).members_table()
-    rates = selector.participation_rates()
-    assert rate[:-1].tolist() == pytest.approx([rates[row[0]] for row in table.rows[:-1]])
-
-
 def test_a_promise_that_changed_meanwhile_is_not_judged(tmp_path: Path) -> None:
     selector = Selector(Floor(beta=0.5), cohort_size=1, clients=["a", "b"], observers=[Record(tmp_path)])
     play(selector, 1)

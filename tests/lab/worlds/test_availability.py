@@ -1,13 +1,10 @@
 """Bisection on session tables against brute force."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedroster.core import parallel
 from fedroster.lab.worlds.availability import look_up, timetable
-from fedroster.lab.worlds.population import calibrated_sessions
 from fedroster.lab.worlds.table import Sessions
 
 
@@ -96,17 +93,3 @@ def test_agrees_with_brute_force_at_any_time(sessions, time_s):
             stays = time_s + np.arange(0.0, min(remaining[device], sessions.period_s), 0.5)
             assert all(is_there(sessions, device, later) for later in stays)
             assert np.isinf(remaining[device]) or not is_there(sessions, device, time_s + remaining[device])
-
-
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_any_number_of_threads_gives_the_same(monkeypatch, threads):
-    sessions = calibrated_sessions(30, rng=np.random.default_rng(1))
-    num_clients = 5000
-    rng = np.random.default_rng(2)
-    device, shift_s = rng.integers(30, size=num_clients), rng.uniform(-1e6, 1e6, num_clients)
-    table = timetable(sessions)
-    monkeypatch.setattr(parallel, "MIN_ROWS_PER_THREAD", 100)
-    monkeypatch.setattr(parallel, "num_threads", lambda: threads)
-    remaining, _ = look_up(table, device, shift_s, 123_456.5)
-    expected = [is_there(sessions, k, 123_456.5 + s) for k, s in zip(device, shift_s, strict=True)]
-    np.testing.assert_array_equal(remaining > 0.0, expected)
