@@ -124,18 +124,6 @@ def test_a_round_that_cannot_be_booked_again_is_not_lost(tmp_path):
     assert [each.round for each in Log(tmp_path / "log").rounds] == [1, 2, 3, 4, 5]
 
 
-def test_a_log_that_begins_late_goes_on_from_a_state_beside_it(tmp_path):
-    selector = make(LETTERS_LIST, cohort_size=3, num_features=None)
-    play(selector, 6)
-    selector.save(tmp_path / "s.npz")
-    again = Selector.load(tmp_path / "s.npz", POLICY, observers=[Record(tmp_path / "log")])
-    play(again, 3)
-    log = Log(tmp_path / "log")
-    assert [each.round for each in log.rounds] == [7, 8, 9]
-    assert log.rounds[0].members.sum() == 10
-    assert next_cohorts(log.selector(POLICY)) == next_cohorts(again)
-
-
 def test_a_decision_that_is_not_booked_is_taken_back_in_the_log(tmp_path):
     class Failing(Record):
         def before(self, event):

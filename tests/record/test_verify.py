@@ -14,7 +14,6 @@ from fedroster import (
     Floor,
     PartialPooling,
     Record,
-    Rules,
     Selector,
     Uniform,
     make_scenario,
@@ -67,34 +66,6 @@ def recorded_at_edges(folder, policy):
             prices={client: rng.uniform(0.2, 1.0) for client in here},
         )
         selector.observe(cohort.round, times_s={client: rng.uniform(1.0, 9.0) for client in cohort.clients})
-
-
-BINDING = {
-    "groups": Rules(groups={"g": {"clients": ["[a-d]"], "least": 1, "most": 1}}),
-    "priorities": Rules(priorities={"[a-b]": 2, "[c-e]": 1}),
-    "least cohort": Rules(least_cohort=2, least_separation=2),
-}
-
-
-@pytest.mark.parametrize("name", BINDING)
-def test_decisions_under_rules_that_bind_are_made_again(name, tmp_path):
-    rules = BINDING[name]
-    selector = Selector(
-        RBCSF(V=5.0, beta=0.0), cohort_size=3, clients=LETTERS_LIST, rules=rules, observers=[Record(tmp_path / "log")]
-    )
-    play(selector, 6)
-    selector.save(tmp_path / "state.npz")
-    play(selector, 6, seed=1)
-    selector.observers[0].close()
-    found = verify(tmp_path / "log", selector.policy)
-    assert found.is_whole
-    assert found.num_decided == 12
-    assert Log(tmp_path / "log").selector(selector.policy).participation() == selector.participation()
-    again = Selector.load(tmp_path / "state.npz", selector.policy, observers=[record := Record(tmp_path / "log")])
-    record.close()
-    assert again.round == 12  # the rounds that the file lacks are booked
-    rewritten(tmp_path / "log", other_cohort)
-    assert not verify(tmp_path / "log", selector.policy).is_whole
 
 
 def other_cohort(contents):
@@ -195,7 +166,7 @@ def test_an_anchor_may_be_older_than_the_log(tmp_path):
     assert found.anchor == old.num_lines < found.num_lines
 
 
-def test_a_changed_start_is_found(tmp_path):
+def test_a_log_that_begins_late_has_a_state_beside_it_and_a_change_of_it_is_found(tmp_path):
     selector = recorded(tmp_path / "first")
     selector.save(tmp_path / "s.npz")
     again = Selector.load(tmp_path / "s.npz", POLICY, observers=[Record(tmp_path / "log")])
@@ -204,6 +175,9 @@ def test_a_changed_start_is_found(tmp_path):
     assert not found.is_whole
     assert [(start.line, start.round) for start in found.starts] == [(1, 15)]
     assert verify(tmp_path / "log", POLICY, allow_gaps=True).is_whole
+    log = Log(tmp_path / "log")
+    assert [(each.round, each.members.sum()) for each in log.rounds] == [(16, 11), (17, 11)]
+    assert play(log.selector(POLICY), 3) == play(again, 3)
     start = next((tmp_path / "log").glob("snapshot-*.npz"))
     start.write_bytes(start.read_bytes()[:-1] + b"x")
     assert "was changed" in verify(tmp_path / "log", POLICY).flaw
