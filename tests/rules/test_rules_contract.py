@@ -6,7 +6,6 @@ import itertools
 import warnings
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -14,10 +13,9 @@ import pytest
 
 from fedroster import EdgeSelector, Group, Rules, Selector
 from fedroster.catalogue import make_policy, policies
-from fedroster.core.problem import Outcome, ProblemSpec, RoundContext, Selection, check_selection
+from fedroster.core.problem import RoundContext, Selection
 from fedroster.core.protocols import NoState, Stateless
 from fedroster.errors import RoundNotBegunError, SelectionError
-from fedroster.rules.composing import Limits, compose
 
 NAMES = [f"{place}{number}" for place in "abcd" for number in range(4)]
 RULES = Rules(
@@ -89,7 +87,6 @@ def made(policy, kind=Selector, **options):
 FLAT = [
     name for name in policies() if not (p := make_policy(name)).omniscient and not getattr(p, "needs_limits", False)
 ]
-KNOWING = [name for name in policies() if make_policy(name).omniscient]
 
 
 @pytest.mark.parametrize("name", FLAT)
@@ -97,46 +94,6 @@ def test_no_policy_breaks_a_rule(name):
     cohorts = play(made(make_policy(name)))
     assert sum(map(bool, cohorts)) > ROUNDS / 3
     holds(cohorts)
-
-
-@pytest.mark.parametrize("name", KNOWING)
-def test_no_policy_that_knows_the_truth_breaks_a_limit(name):
-    """They run in simulations only; their choices are composed like all others."""
-    policy = make_policy(name)
-    rng = np.random.default_rng(0)
-    group = np.array([0, 0, 0, 0, 1, 1, 1, 1, -1, -1, -1, -1])
-    limits = Limits(
-        least={"a": 1, "b": 0},
-        room=np.array([9, 1]),
-        need=np.array([1, 0]),
-        group=group,
-        priority=np.zeros(12, np.int64),
-        least_cohort=3,
-    )
-    state = policy.init(ProblemSpec(12, 4, 2), rng=np.random.default_rng(1))
-    for round in range(1, 20):
-        times_s = rng.uniform(1.0, 4.0, 12)
-        truth = Outcome(
-            times_s,
-            times_s,
-            0.3 * times_s,
-            np.ones(12, np.bool_),
-            deadline_s=3.0,
-            participation_probability=partial(np.copy, rng.random(12)),
-        )
-        context = RoundContext(round, rng.random((12, 2)), rng.random(12) < 0.9, 4)
-
-        def ask(part, truth=truth, state=state):
-            selection = policy.select(state, part.with_truth(truth), rng=np.random.default_rng(part.cohort_size))
-            check_selection(selection, part, fills_cohort=policy.fills_cohort)
-            return selection
-
-        links = compose(ask, context, limits, rng=rng).links
-        counts = Counter(group[links].tolist())
-        assert counts[0] >= 1
-        assert counts[1] <= 1
-        assert 3 <= links.shape[0] <= 4
-        assert context.available[links].all()
 
 
 # -------------------------------------------------------------------- written for it
