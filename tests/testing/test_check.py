@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import textwrap
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -51,24 +50,23 @@ def test_what_is_no_policy():
         check_policy(Uniform)
 
 
+MINE = """
+from dataclasses import dataclass
+from fedroster import Uniform
+from fedroster.testing import check_policy
+
+@dataclass(frozen=True)
+class Mine(Uniform):
+    pass
+
+check_policy(Mine())
+print("checked")
+"""
+
+
 def test_a_script_may_check_its_own_class(tmp_path):
     script = tmp_path / "mine.py"
-    script.write_text(
-        textwrap.dedent(
-            """
-            from dataclasses import dataclass
-            from fedroster import Uniform
-            from fedroster.testing import check_policy
-
-            @dataclass(frozen=True)
-            class Mine(Uniform):
-                pass
-
-            check_policy(Mine())
-            print("checked")
-            """
-        )
-    )
+    script.write_text(MINE)
     printed = subprocess.run([sys.executable, script], capture_output=True, text=True)
     assert printed.stdout == "checked\n", printed.stderr
 

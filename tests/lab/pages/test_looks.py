@@ -18,11 +18,6 @@ def test_every_policy_of_ours_looks_different():
     assert all(re.fullmatch("#[0-9A-F]{6}", one.colour) and one.line in ("-", "--", "-.", ":") for one in looks)
 
 
-def test_the_policies_of_a_figure_differ():
-    for shown in (FIGURE_POLICIES, HIERARCHICAL):
-        assert len({look(text) for text in shown}) == len(shown)
-
-
 def test_a_look_depends_on_the_policy_alone():
     one = looks_of({"a": "floor", "b": "made-up:x=1"})
     other = looks_of({"c": "random", "b": "made-up:x=1", "d": "floor"})

@@ -14,8 +14,9 @@ from runs import planted_run
 ROUNDS, SEEDS = 200, 12
 
 
-def planted(*, plateau, settling, growth=0.0, round_time_s=5.0, cohort=8, chosen=None, seed=0):
+def planted(*, settling, plateau=1, growth=0.0, round_time_s=5.0, cohort=8, chosen=None, seed=0):
     """A run whose queues rise to a plateau, settle after some rounds, and grow on from there."""
+    plateau, settling = plateau + 0.01 * seed, settling + seed % 2
     rng = np.random.default_rng([seed, int(1000 * plateau), settling])
     rounds = np.arange(1, ROUNDS + 1)
     backlog = plateau * (1.0 - np.exp(-rounds / settling)) + growth * rounds + 1e-4 * rng.random(ROUNDS)
@@ -40,14 +41,19 @@ def verdicts(figure, runs):
     return {each.claim.name: each.holds for each in judge(find_paper("rbcs-f").figures[figure].claims(runs))}
 
 
-def queues(plateaus, settlings, growth=0.0):
+def runs(policies, **values):
+    """Runs of each policy, with its own one of some values."""
     return {
         policy: [
-            planted(plateau=plateau + 0.01 * seed, settling=settling + seed % 2, growth=growth, seed=seed)
+            planted(**{"settling": 5 + index} | {name: own[index] for name, own in values.items()}, seed=seed)
             for seed in range(SEEDS)
         ]
-        for policy, plateau, settling in zip(rbcs_f.RBCS_F, plateaus, settlings, strict=True)
+        for index, policy in enumerate(policies)
     }
+
+
+def queues(plateau, settling, growth=0.0):
+    return runs(rbcs_f.RBCS_F, plateau=plateau, settling=settling, growth=[growth] * 4)
 
 
 def test_claims_on_queues_hold_where_they_are_true():
@@ -65,43 +71,31 @@ def test_claims_on_queues_do_not_hold_where_they_are_false():
     assert one_step_wrong["later-with-V"]
 
 
-def times(values, *, cohort=8):
-    return {
-        policy: [
-            planted(plateau=1, settling=5 + index, round_time_s=value, cohort=cohort, seed=seed)
-            for seed in range(SEEDS)
-        ]
-        for index, (policy, value) in enumerate(zip(rbcs_f.FIGURE_POLICIES, values, strict=True))
-    }
+def times(*values, cohort=8):
+    return runs(rbcs_f.FIGURE_POLICIES, round_time_s=values, cohort=[cohort] * 7)
 
 
 def test_claims_on_time():
-    true = verdicts("3", times((12, 10, 8, 6, 15, 3, 7)))
+    true = verdicts("3", times(12, 10, 8, 6, 15, 3, 7))
     assert true["faster-with-V"]
     assert true["between"]
-    false = verdicts("3", times((6, 8, 10, 12, 5, 3, 7)))
+    false = verdicts("3", times(6, 8, 10, 12, 5, 3, 7))
     assert not false["faster-with-V"]
     assert not false["between"]
-    assert verdicts("3", times((12, 10, 8, 6, 15, 3, 7), cohort=8))["eight-clients"]
-    assert not verdicts("3", times((12, 10, 8, 6, 15, 3, 7), cohort=10))["eight-clients"]
+    assert true["eight-clients"]
+    assert not verdicts("3", times(12, 10, 8, 6, 15, 3, 7, cohort=10))["eight-clients"]
 
 
-def pulls(uneven):
-    return {
-        policy: [
-            planted(plateau=1, settling=5 + index, seed=seed, chosen=np.arange(40) * steepness // 40 + 20)
-            for seed in range(SEEDS)
-        ]
-        for index, (policy, steepness) in enumerate(zip(rbcs_f.FIGURE_POLICIES, uneven, strict=True))
-    }
+def pulls(*uneven):
+    return runs(rbcs_f.FIGURE_POLICIES, chosen=[np.arange(40) * steepness // 40 + 20 for steepness in uneven])
 
 
 def test_claims_on_pulls():
-    true = verdicts("4", pulls((2, 40, 80, 120, 2, 400, 100)))
+    true = verdicts("4", pulls(2, 40, 80, 120, 2, 400, 100))
     assert true["uneven-with-V"]
     assert true["fedcs-least-even"]
     assert true["fair-is-even"]
-    false = verdicts("4", pulls((120, 80, 40, 2, 300, 60, 100)))
+    false = verdicts("4", pulls(120, 80, 40, 2, 300, 60, 100))
     assert not any(false[name] for name in ("uneven-with-V", "fedcs-least-even", "fair-is-even"))
 
 
