@@ -40,14 +40,9 @@ def test_ask_and_tell():
     assert selector.open_rounds() == {}
     assert selector.select({"a": [1.0]}) == Cohort(2, ("a",))
     assert [*selector.cold().values()] == [False, True, True]
-
-
-def test_a_client_that_comes_back_is_cold():
-    selector = make(["a", "b"], cohort_size=1)
-    selector.select(["a"])
     selector.leave(["a"])
     selector.join(["a"])
-    assert selector.cold() == {"a": True, "b": True}
+    assert all(selector.cold().values())  # also one that comes back
 
 
 @pytest.mark.parametrize(("measured", "preferred"), [(True, {("fast",)}), (False, {("slow",), ("fast",)})])
@@ -59,12 +54,6 @@ def test_feedback_is_learned_from(measured, preferred):
         told = {"times_s": {client: time_s}} if measured else {"dropped": [client]}
         selector.observe(cohort.round, **told)
     assert {selector.select({"slow": [1.0], "fast": [1.0]}).clients for _ in range(30)} == preferred
-
-
-def test_the_same_seed_gives_the_same_cohorts_and_another_seed_others():
-    runs = [play(make(LETTERS_LIST, num_features=3, cohort_size=3, seed=seed), 20) for seed in (4, 4, 5)]
-    assert runs[0] == runs[1]
-    assert runs[0] != runs[2]
 
 
 @pytest.mark.parametrize("policy", [RBCSF(V=20.0), Uniform(), Dirichlet(gamma_2=0.5), *PEERS], ids=str)
@@ -351,22 +340,6 @@ def test_times_beyond_the_longest_count_as_it():
     ]
 
 
-def test_counts_of_cut_times_follow_their_clients():
-    selector = capped()
-    for _ in range(2):
-        selector.select(FEATURES)
-        selector.observe(selector.round, times_s={"a": 9.0, "b": 9.0, "c": 1.0})
-    selector.join(["d", "e"])
-    assert array(selector.participation("capped")).tolist() == [2, 2, 0, 0, 0]
-    selector.leave(["a"])
-    selector.leave(["b"], forget=True)
-    assert array(selector.participation("capped")).tolist() == [0, 0, 0]
-    selector.join(["a", "b"])
-    assert dict(zip(selector.clients, array(selector.participation("capped")).tolist(), strict=True)) == dict.fromkeys(
-        "bcde", 0
-    ) | {"a": 2}
-
-
 def test_the_longest_time_may_change_and_is_saved(tmp_path):
     selector = capped(longest_s=None)
     assert selector.longest_s is None
@@ -382,26 +355,6 @@ def test_the_longest_time_may_change_and_is_saved(tmp_path):
     assert loaded.longest_s == 2.5
     assert array(loaded.participation("capped")).tolist() == [1, 0, 0]
     assert array(loaded.backlog()).tolist() == array(selector.backlog()).tolist()
-
-
-def test_one_endless_first_time_keeps_a_client_out_only_if_it_is_neither_cut_nor_provisional():
-    """Feedback as in docs/policies: a first time of 10^6 s where others take 5."""
-
-    def rounds_without(**told):
-        selector = Selector(RBCSF(V=1.0, beta=0.2), cohort_size=2, num_features=1, clients=range(6), **told)
-        seen = 0
-        for t in range(1, 301):
-            cohort = selector.select(np.ones((6, 1)))
-            selector.observe(t, times_s={n: 1e6 if n == 3 and not seen else 5.0 + n / 8 for n in cohort.clients})
-            if 3 in cohort.clients:
-                if seen:
-                    return t - seen
-                seen = t
-        return 300
-
-    assert rounds_without(longest_s=None, guarded=False) == 300
-    assert rounds_without(longest_s=10.0, guarded=False) < 40
-    assert rounds_without(longest_s=None) < 40
 
 
 def test_nothing_need_be_known_of_clients(tmp_path):

@@ -12,11 +12,11 @@ import pytest
 
 from fedroster import RBCSF, Floor, Uniform
 from fedroster.catalogue import make_policy, make_scenario
-from fedroster.core.errors import ConfigurationError, FairnessWarning, SelectionError
+from fedroster.core.errors import FairnessWarning, SelectionError
 from fedroster.core.state import pack
 from fedroster.networks import FlatNetwork
 from fedroster.policies import Dirichlet, OmniscientP3
-from fedroster.simulation import load_checkpoint, round_time, save_checkpoint, simulate
+from fedroster.simulation import round_time, simulate
 from fedroster.types import Feedback, Outcome, RoundContext, Selection, Stateless, Status
 
 
@@ -132,18 +132,6 @@ def test_a_client_on_two_links():
 
     with pytest.raises(SelectionError, match="a client was chosen on more than one link"):
         list(simulate(Dirichlet(), TwoLinks(availability=1.0), rounds=20, seed=0))
-
-
-def test_a_checkpoint_belongs_to_its_run(tmp_path):
-    file, network = tmp_path / "run.npz", FlatNetwork()
-    *_, last = simulate(RBCSF(V=20.0), network, rounds=3, seed=5)
-    save_checkpoint(file, last, policy=RBCSF(V=20.0), environment=network, seed=5)
-    with pytest.raises(ConfigurationError, match=r"belongs to policy RBCSF\(V=20\.0.*expected RBCSF\(V=50\.0"):
-        load_checkpoint(file, policy=RBCSF(V=50.0), environment=network, seed=5)
-    with pytest.raises(ConfigurationError, match="belongs to seed 5; expected 6"):
-        load_checkpoint(file, policy=RBCSF(V=20.0), environment=network, seed=6)
-    with pytest.raises(ConfigurationError, match="belongs to environment FlatNetwork"):
-        load_checkpoint(file, policy=RBCSF(V=20.0), environment=FlatNetwork(num_clients=41), seed=5)
 
 
 def test_commit_comes_once_and_before_the_feedback():

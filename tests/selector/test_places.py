@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fedroster import COCS, RBCSF, EdgeSelector, Floor, Group, Record, Rules, Selector
+from fedroster import RBCSF, Floor, Group, Record, Rules, Selector
 from fedroster.catalogue import make_policy
 from fedroster.engine.report import RoundSink
 from fedroster.errors import ConfigurationError, RoundNotBegunError
@@ -89,14 +89,6 @@ def test_limits_count_the_clients_at_work():
         selector.observe(at_work.pop(client), times_s={client: 1.0})
     with pytest.raises(RoundNotBegunError):
         selector.select([client for client in clients if client in at_work], at_most=1)
-
-
-def test_edge_servers_too():
-    selector = EdgeSelector(COCS(), budgets={"n": 2.0, "s": 2.0}, cohort_size=4, clients=CLIENTS[:5])
-    first = selector.select(at_most=2)
-    assert len(first.clients) == 2
-    second = selector.select(at_most=2)
-    assert not set(first.clients) & set(second.clients)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -25,23 +25,6 @@ def test_feedback_uses_the_context_of_its_own_round(tmp_path):
     assert_same_learned(learned(prompt, tmp_path), learned(late, tmp_path))
 
 
-def test_a_late_update_is_measured_and_a_missing_one_teaches_nothing(tmp_path):
-    selectors = {name: make(["a"], cohort_size=1) for name in ("in time", "late", "dropped", "failed")}
-    for selector in selectors.values():
-        selector.select({"a": [2.0]})
-    unanswered = learned(selectors["dropped"], tmp_path)
-    selectors["in time"].observe(1, times_s={"a": 5.0})
-    selectors["late"].observe(1, times_s={"a": 5.0}, late=["a"])
-    selectors["dropped"].observe(1, dropped=["a"])
-    selectors["failed"].observe(1, failed=["a"])
-    after = {name: learned(selector, tmp_path) for name, selector in selectors.items()}
-    assert_same_learned(after["in time"], after["late"])
-    assert_same_learned(after["dropped"], unanswered)
-    assert_same_learned(after["failed"], unanswered)
-    assert after["in time"]["policy.ridge.moment"] != unanswered["policy.ridge.moment"]
-    assert all(selector.open_rounds() == {} for selector in selectors.values())
-
-
 class Told(Stateless):
     """Keeps the feedback that it gets."""
 
