@@ -1,7 +1,6 @@
 """``fedroster log`` and ``simulate --record``."""
 
 import csv
-import json
 import math
 
 import polars as pl
@@ -36,11 +35,6 @@ def test_a_log_is_verified_with_the_policy_that_it_names(log):
     head = said.partition("Head: ")[2].split()[0]
     assert "found at line" in run("log", "verify", log, "--head", head)
     assert "HEAD NOT FOUND" in run("log", "verify", log, "--head", "0" * 64, code=1)
-    found = json.loads(run("log", "verify", log, "--json"))
-    assert found["is_whole"] is True
-    assert found["num_decided"] == found["num_rounds"] == 6
-    assert json.loads(run("log", "verify", log, "--json", "--head", "0" * 64, code=1))["is_whole"] is False
-    run("log", "verify", log, "--policy", "random", code=1)
 
 
 @pytest.mark.parametrize("tells", [True, False])
@@ -63,13 +57,9 @@ def test_a_table_says_which_policies_choose_blindly():
 
 
 def test_a_log_is_exported(log, tmp_path):
-    run("log", "export", log, tmp_path / "all.parquet")
-    run("log", "export", log, tmp_path / "cohorts.parquet", "--cohorts")
-    every, cohorts = pl.read_parquet(tmp_path / "all.parquet"), pl.read_parquet(tmp_path / "cohorts.parquet")
-    assert every.height == 6 * 11
-    assert every.filter("chosen").drop("excluded").equals(cohorts.drop("excluded"))
-    assert {"owed", "expected_s", "context_2"} <= set(every.columns)
-    run("log", "export", log, tmp_path / "all.csv")
+    for name in ("all.parquet", "all.csv"):
+        run("log", "export", log, tmp_path / name)
+    every = pl.read_parquet(tmp_path / "all.parquet")
     assert pl.read_csv(tmp_path / "all.csv", schema=every.schema).equals(every)
     (last,) = Log(log).rounds[-1:]
     told = every.filter(round=last.round)
