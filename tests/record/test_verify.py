@@ -14,6 +14,7 @@ from fedroster import (
     Floor,
     PartialPooling,
     Record,
+    Rules,
     Selector,
     Uniform,
     make_scenario,
@@ -66,6 +67,34 @@ def recorded_at_edges(folder, policy):
             prices={client: rng.uniform(0.2, 1.0) for client in here},
         )
         selector.observe(cohort.round, times_s={client: rng.uniform(1.0, 9.0) for client in cohort.clients})
+
+
+BINDING = {
+    "groups": Rules(groups={"g": {"clients": ["[a-d]"], "least": 1, "most": 1}}),
+    "priorities": Rules(priorities={"[a-b]": 2, "[c-e]": 1}),
+    "least cohort": Rules(least_cohort=2, least_separation=2),
+}
+
+
+@pytest.mark.parametrize("name", BINDING)
+def test_decisions_under_rules_that_bind_are_made_again(name, tmp_path):
+    rules = BINDING[name]
+    selector = Selector(
+        RBCSF(V=5.0, beta=0.0), cohort_size=3, clients=LETTERS_LIST, rules=rules, observers=[Record(tmp_path / "log")]
+    )
+    play(selector, 6)
+    selector.save(tmp_path / "state.npz")
+    play(selector, 6, seed=1)
+    selector.observers[0].close()
+    found = verify(tmp_path / "log", selector.policy)
+    assert found.is_whole
+    assert found.num_decided == 12
+    assert Log(tmp_path / "log").selector(selector.policy).participation() == selector.participation()
+    again = Selector.load(tmp_path / "state.npz", selector.policy, observers=[record := Record(tmp_path / "log")])
+    record.close()
+    assert again.round == 12  # the rounds that the file lacks are booked
+    rewritten(tmp_path / "log", other_cohort)
+    assert not verify(tmp_path / "log", selector.policy).is_whole
 
 
 def other_cohort(contents):
