@@ -253,7 +253,7 @@ def test_no_undecided_claim_stands_beside_an_interval_without_zero():
             assert (verdict.word == "undecided") == (verdict.effect.low <= 0.0 <= verdict.effect.high)
 
 
-def test_so_it_is_where_what_does_not_matter_makes_differences_more_skewed():
+def test_an_interval_has_zero_where_the_test_on_what_does_not_matter_alone_fails():
     """Ten seeds of a published claim: 0 is rejected at the step's level, and less than what matters is not."""
     advantage = np.array([141.1, 161.9, 68.5, 146.7, 132.9, 113.4, 81.5, 119.9, 101.1, 118.7])
     slack = np.array([147.8, 167.7, 76.7, 154.5, 139.7, 120.4, 89.7, 128.4, 108.3, 126.1])

@@ -113,9 +113,9 @@ def _flat(key: str, name: str, task: Task, rounds: int, evaluate_every: int, cha
 
 
 def _hierarchical(
-    key: str, name: str, task: Task, rounds: int, target: float, changed: str = "", every: int = 5
+    key: str, name: str, task: Task, rounds: int, target: float, changed: str = "", evaluate_every: int = 5
 ) -> Experiment:
-    return Experiment(key, name, f"cocs/{key}", task, rounds, every, target, changed)
+    return Experiment(key, name, f"cocs/{key}", task, rounds, evaluate_every, target, changed)
 
 
 _DIGITS, _FEW, _SMALL = "a few rounds on handwritten digits", "fewer rounds", "a small network and fewer rounds"
