@@ -120,6 +120,17 @@ def test_weights_go_on_where_a_kill_comes_before_their_note(is_in_places, tmp_pa
         rounds.release()
 
 
+def test_an_open_round_that_the_folder_has_not_seen_goes_on_without_weights(tmp_path):
+    selector = Selector(ParticipationWeights(), cohort_size=2, clients=NAMES)
+    cohort = selector.select()
+    selector.save(tmp_path / "state.npz")
+    loaded = Selector.load(tmp_path / "state.npz", ParticipationWeights())
+    rounds = Rounds(
+        loaded, rules=RoundRules(), state_dir=tmp_path / "run", log=logging.getLogger(__name__), weighs=True
+    )
+    assert (set(rounds.current.clients), rounds.current.weights) == (set(cohort.clients), None)
+
+
 def test_nodes_that_are_forgotten_leave_no_measure(tmp_path):
     rounds = run(tmp_path / "run")
     rounds.bandwidth_bps |= {"a": 1e6, "b": 2e6}

@@ -139,12 +139,13 @@ class Rounds:
         self._absent_rounds = rules.absent_rounds * (resumed.cohort_size if is_in_places else 1)
         self._last_seen: dict[str, int] = {}
         self._twins: set[str] = set()  # names that were refused
-        if weighs and record is not None and self.current.clients and noted(resumed, _ROUND)[0] < resumed.round:
+        if weighs and record and self.current.clients and noted(resumed, _ROUND)[0] < resumed.round:
             kept = Log(record.folder)  # a kill came between the decision and its notes
-            decided, ids = kept.find(resumed.round), kept.ids_at(resumed.round)
-            weights = self._weights([str(ids[slot]) for slot in decided.chosen], decided.weights_by_client)
-            self.current = replace(self.current, weights=weights)
-            self._note()
+            for decided in kept.rounds[-1:]:
+                if decided.round == resumed.round:  # else the folder begins later
+                    names = map(str, map(kept.ids_at(resumed.round).__getitem__, decided.chosen))
+                    self.current = replace(self.current, weights=self._weights([*names], decided.weights_by_client))
+                    self._note()
 
     def _weights(self, clients: Sequence[str], weights: Sequence[float] | None) -> dict[str, float] | None:
         """What each update counts, by name: in places, for as many as are filled together."""

@@ -158,7 +158,8 @@ def _t_tail(x: FloatArray, at: float) -> float:
     """P-value of "the mean is not above ``at``": the larger of Student's and Hall's, both rising with ``at``."""
     from scipy.special import stdtr  # scipy.stats has it too, and takes half a second to import
 
-    count, spread = len(x), x.std(ddof=1)
+    count = len(x)
+    spread = x.std(ddof=1)
     shift = (x.mean() - at) / spread
     skewness = ((x - x.mean()) ** 3).mean() / spread**3 - _HIDDEN_SKEWNESS
     straight = skewness * (shift + skewness * shift**2 / 9.0) * shift / 3.0 + shift + skewness / (6.0 * count)
@@ -178,7 +179,7 @@ def effect_interval(values: Sample, low_level: float, high_level: float) -> Inte
     if which_test(x) == "sign":
         middle = float(x.mean()) if _is_fine(x) else median_interval(x).mean
         return Interval(middle, _sign_end(x, low_level), -_sign_end(-x, high_level))
-    return Interval(float(x.mean()), _t_end(x, low_level), -_t_end(-x, high_level))
+    return Interval(x.mean(), _t_end(x, low_level), -_t_end(-x, high_level))
 
 
 def _t_end(x: FloatArray, level: float) -> float:
@@ -190,7 +191,7 @@ def _t_end(x: FloatArray, level: float) -> float:
     def above(far: float) -> float:  # standard deviations below the mean
         return _t_tail(x, mean - far * spread) - level
 
-    return -math.inf if above(1e6) > 0.0 else float(mean - brentq(above, 0.0, 1e6) * spread)
+    return -math.inf if above(1e6) > 0.0 else mean - brentq(above, 0.0, 1e6) * spread
 
 
 def _sign_end(x: FloatArray, level: float) -> float:

@@ -58,13 +58,11 @@ def _figures(size: str) -> Mapping[str, FigureRecipe]:
     for one in HIERARCHICAL[size]:
         needs = {label: one.need(policy) for label, policy in TRAINED.items()}
         draw = partial(one.figure, looks=looks_of(TRAINED))
-        by_round = partial(draw, title="Accuracy by round")
-        by_time = partial(draw, title="Accuracy over simulated time", over_time=True)
+        rounds = partial(draw, title="Accuracy by round")
+        times = partial(draw, title="Accuracy over simulated time", over_time=True)
         judged = partial(_claims, one), partial(_numbers, one)
-        figures[f"training-{one.key}"] = FigureRecipe(f"Training on {one.name}, by round", needs, by_round, *judged)
-        figures[f"training-{one.key}-time"] = FigureRecipe(
-            f"Training on {one.name}, over simulated time", needs, by_time
-        )
+        figures[f"training-{one.key}"] = FigureRecipe(f"Training on {one.name}, by round", needs, rounds, *judged)
+        figures[f"training-{one.key}-time"] = FigureRecipe(f"Training on {one.name}, over simulated time", needs, times)
     return figures
 
 
