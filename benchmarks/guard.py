@@ -1,11 +1,13 @@
-"""What each duty of the guard is worth against liars: alone, together, and all but one (``python -m chaos.guard``).
+"""What each duty of the guard is worth against liars: alone, together, and all but one.
 
-A cost is by how many per cent the mean round is longer than where all are honest and every word is believed.
+Run as ``python -m benchmarks.guard``: four of 40 clients lie, at the defaults of a live selector.  A cost is by how
+many per cent the mean round is longer than where all are honest and every word is believed.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 import os
 from concurrent.futures import ProcessPoolExecutor
@@ -16,9 +18,23 @@ from unittest.mock import patch
 
 import numpy as np
 
-from chaos.liars import FIRST, LIES, POLICIES, Lie, play
+from benchmarks.rows import RESULTS
+from fedroster import Selector
+from fedroster.catalogue import make_policy, make_scenario
 from fedroster.selector.guard import Guard
+from fedroster.types import Selection, Streams
 
+POLICIES = ("rbcs-f:V=1", "floor", "oort")
+LIARS = 4
+FIRST = 50  # rounds that are not judged
+LIES = (
+    # what, which clients, how
+    ("contexts", "slow", "/100"), ("contexts", "slow", "0"), ("contexts", "slow", "random"),
+    ("contexts", "fast", "x100"), ("contexts", "slow", "/100 until round 50"), ("times", "slow", "/100"),
+    ("times", "fast", "x100"), ("times", "fast", "random"), ("times", "slow", "/100 until round 50"),
+    ("times", "fast", "1e8 once"), ("times", "fast", "1e12"), ("times", "any", "1e9 in round 1, no clock"),
+)  # fmt: skip
+Lie = tuple[str, str, str]
 DUTIES = {
     "trust": "contexts that predict worse than the client's mean time give way to the fleet's median",
     "cap": "a time counts as ten times the median of recent ones at most",
@@ -35,6 +51,61 @@ ALL_LIES = (
     ("times", "fast", "1e12, no clock"),
     AWAY,
 )
+
+
+def _factor(how: str, rng: np.random.Generator, round_: int) -> float:
+    if how == "random":
+        return float(10.0 ** rng.uniform(-2.0, 2.0))
+    if how.endswith("until round 50") and round_ > 50:
+        return 1.0
+    return {"0": 0.0, "x100": 100.0, "x1e12": 1e12, "/1e12": 1e-12}.get(how, 0.01)
+
+
+def play(policy: str, rounds: int, seed: int, lie: Lie | None = None, *, away: range = range(0), **options: Any) -> Any:
+    """Rounds of a fleet of which some lie, or are away; returns true round lengths, choices, and who lies."""
+    scenario = make_scenario("rbcs-f/table-1")
+    streams = Streams(seed)
+    net = scenario.init(rng=streams.at("environment-init"))
+    rng = np.random.default_rng(seed + 99)
+    expected = sum(scenario.observe(net, t, rng=streams.at("environment", t))[1].expected_time_s for t in range(1, 31))
+    order = np.argsort(expected)
+    which = order[:LIARS] if lie and lie[1] == "fast" else order[-LIARS:]
+    clients = list(range(scenario.num_clients))
+    options |= {"cohort_size": scenario.cohort_size, "num_features": 3, "clients": clients, "seed": seed}
+    selector = Selector(make_policy(policy), **options)
+    lengths, chosen, once = [], np.zeros((rounds, scenario.num_clients), bool), False
+    for number in range(1, rounds + 1):
+        context, outcome = scenario.observe(net, number, rng=streams.at("environment", number))
+        told, available = np.array(context.features), context.available.copy()
+        if number in away:
+            available[which] = False
+        if lie and lie[0] == "contexts":
+            for client in which:
+                told[client] *= _factor(lie[2], rng, number)
+        cohort = selector.select(told, available=available)
+        members = np.array(sorted(cohort.clients), int)
+        true_s = outcome.exchange_time_s[members]
+        times_s = true_s.copy()
+        for row, client in enumerate(members):
+            if lie and lie[0] == "times" and lie[1] != "any" and client in which:
+                if lie[2].startswith("1e12"):
+                    times_s[row] = 1e12
+                elif lie[2].startswith("1e8 once"):
+                    times_s[row], once = (times_s[row] if once else 1e8), True
+                else:
+                    times_s[row] *= _factor(lie[2], rng, number)
+        if lie and lie[1] == "any" and number == 1:
+            times_s[0], which = 1e9, members[:1]
+        length = float(true_s.max(initial=0.0))
+        if members.shape[0]:
+            told_times = {int(client): float(time_s) for client, time_s in zip(members, times_s, strict=True)}
+            is_clocked = not (lie and lie[2].endswith("no clock"))
+            selector.observe(cohort.round, times_s=told_times, round_s=length if is_clocked else None)
+        selection = Selection(number, members)
+        net = scenario.advance(net, dataclasses.replace(context, available=available), selection)
+        lengths.append(length)
+        chosen[number - 1, members] = True
+    return np.array(lengths), chosen, which
 
 
 def run(policy: str, duties: frozenset[str], lie: Lie | None, seed: int) -> float:
@@ -61,10 +132,10 @@ def run(policy: str, duties: frozenset[str], lie: Lie | None, seed: int) -> floa
 
 def main() -> None:
     """Measure, and write the table."""
-    parser = argparse.ArgumentParser(prog="python -m chaos.guard", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.guard", description=__doc__)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/guard.md"))
+    parser.add_argument("--out", type=Path, default=RESULTS / "guard.md")
     given = parser.parse_args()
     everything = frozenset(DUTIES)
     sets = {"none": frozenset[str](), "all": everything}
@@ -93,7 +164,7 @@ def main() -> None:
     lines = [
         "# guard",
         "",
-        f"Made by `PYTHONPATH=tests python -m chaos.guard --seeds {given.seeds}`: the fleet of Huang et al. 2021 with "
+        f"Made by `python -m benchmarks.guard --seeds {given.seeds}`: the fleet of Huang et al. 2021 with "
         "four liars of forty. A number is by how many per cent a mean round is longer than where all are honest and "
         "the guard is off; the worst of the lies, and which it is.",
         "",
