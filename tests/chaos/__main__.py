@@ -17,7 +17,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from chaos.rows import UNTIL, Row
+from chaos.rows import Row
 from fedroster.core.state import write_text_atomically
 
 HARNESSES = (
@@ -112,7 +112,6 @@ def main() -> None:
     parser.add_argument("--size", default="full", help="of harnesses that are named without one")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help=f"the page; {RESULTS} if all harnesses run at full size")
-    parser.add_argument("--minutes", type=float, help="harnesses stop after this time in all, with what they have")
     parser.add_argument("--keep", action="store_true", help=f"keep today's rows of this size and seed from {KEPT}")
     parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -129,8 +128,6 @@ def main() -> None:
         return
     from fedroster.lab.trials.store import machine  # not in Flower's environment
 
-    if given.minutes is not None:
-        os.environ[UNTIL] = str(time.time() + 60.0 * given.minutes)
     begin = time.perf_counter()
     found: dict[str, list[Row]] = {}
     print(_HEAD, flush=True)

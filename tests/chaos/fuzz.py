@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from chaos.play import SERVERS, arrays_of, contexts_of, differences, every, history, play, state_of
-from chaos.rows import Row, time_is_up
+from chaos.rows import Row
 from fedroster import EdgeSelector
 from fedroster.core.errors import FedrosterError
 from fedroster.core.problem import Status
@@ -39,7 +39,7 @@ def run(size: float, seed: int) -> list[Row]:
     tries = max(1000, round(20_000 * size))
     refused = accepted = selectors = 0
     kinds: dict[str, int] = {}
-    while row.tries < tries and not time_is_up():
+    while row.tries < tries:
         policy, make = federations[selectors % len(federations)]
         selectors += 1
         selector = history(make(policy, seed=selectors), seed + selectors, int(rng.integers(3, 25)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -18,50 +19,25 @@ from typing import Any
 import numpy as np
 
 from chaos.children import end, fork
-from chaos.rows import Row, time_is_up
-from fedroster import COCS, RBCSF, EdgeSelector, Floor, Record, Rules, Selector
+from chaos.play import edge, flat, history, play
+from chaos.rows import Row
+from fedroster import Record, Rules
+from fedroster.catalogue import make_policy
 from fedroster.core.errors import FedrosterError
-from fedroster.policies import E3CS
 from fedroster.record import Log, verify
 
-CLIENTS = [f"site-{number}" for number in range(12)]
-
-
-def live(selector: Selector, rounds: int, rng: random.Random) -> None:
-    """Rounds with absence, late and missing answers, and clients that come and go."""
-    for _ in range(rounds):
-        here = [client for client in selector.clients if rng.random() < 0.8]
-        if isinstance(selector, EdgeSelector):
-            near = {client: rng.sample(["n", "s"], rng.randint(1, 2)) for client in here}
-            cohort = selector.select({client: [rng.random()] for client in here}, servers=near)
-        else:
-            cohort = selector.select({client: [0.5 + rng.random(), rng.random()] for client in here})
-        for number, waiting in list(selector.open_rounds().items()):
-            answered = [client for client in waiting if rng.random() < 0.7]
-            failed = [client for client in answered if rng.random() < 0.2]
-            times_s = {client: 0.5 + rng.random() for client in answered if client not in failed}
-            if answered:
-                selector.observe(number, times_s=times_s, failed=failed, round_s=3.0)
-        if rng.random() < 0.1:
-            gone = rng.choice(selector.clients)
-            selector.leave([gone], forget=rng.random() < 0.5)
-            selector.join([gone])
-        assert cohort.round == selector.round
+_RBCS_F = "rbcs-f:V=5,beta=0.05"
 
 
 def made(folder: Path, kind: str, seed: int) -> Any:
     """A log of some kind; returns its policy."""
-    policy = {"floor": Floor(beta=0.05), "e3cs": E3CS(), "cocs": COCS(), "rotated": RBCSF(V=5.0, beta=0.05)}[kind]
-    options: dict[str, Any] = {"cohort_size": 3, "clients": CLIENTS, "seed": seed}
     record = Record(folder, rotate_bytes=6000 if kind == "rotated" else 2**24)
-    if kind == "cocs":
-        selector: Selector = EdgeSelector(policy, budgets={"n": 2.0, "s": 2.0}, observers=[record], **options)
-    else:
-        rules = Rules(deny=["site-1"]) if kind == "floor" else None
-        selector = Selector(policy, observers=[record], rules=rules, **options)
-    live(selector, 25, random.Random(seed))
+    policy = {"floor": "floor:beta=0.05", "rotated": _RBCS_F}.get(kind, kind)
+    rules = Rules(deny=["c1"]) if kind == "floor" else None
+    selector = (edge if kind == "cocs" else flat)(policy, seed=seed, observers=[record], rules=rules)
+    history(selector, seed, 60)
     record.close()
-    return policy
+    return selector.policy
 
 
 def lines_of(file: Path) -> list[bytes]:
@@ -131,8 +107,6 @@ def changed(
     heads = {kind: Log(base / kind).head for kind in policies}
     whole = {kind: content_of(base / kind) for kind in policies}
     for _ in range(tries):
-        if time_is_up():
-            break
         kind = rng.choice(list(policies))
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch) / "log"
@@ -175,8 +149,6 @@ def crafted_line(line: dict[str, Any], rng: random.Random) -> str:
 def crafted(row: Row, base: Path, policies: dict[str, Any], tries: int, rng: random.Random) -> None:
     """Lines with odd values, in a chain that is made again: errors are fedroster's own, and memory stays small."""
     for _ in range(tries):
-        if time_is_up():
-            break
         kind = rng.choice([kind for kind in policies if kind != "rotated"])
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch) / "log"
@@ -202,20 +174,18 @@ def crafted(row: Row, base: Path, policies: dict[str, Any], tries: int, rng: ran
 
 def killed(row: Row, tries: int, rng: random.Random) -> None:
     """A writer is killed at any moment: what it acknowledged is in the log, and the log goes on."""
-    policy = RBCSF(V=5.0, beta=0.05)
+    policy = make_policy(_RBCS_F)
     for number in range(tries):
-        if time_is_up():
-            break
         with tempfile.TemporaryDirectory() as scratch:
             folder, acknowledged = Path(scratch) / "log", Path(scratch) / "ack"
             seed = rng.randrange(2**31)
 
             def work(folder: Path = folder, acknowledged: Path = acknowledged, seed: int = seed) -> None:
                 record = Record(folder, rotate_bytes=5000)
-                selector = Selector(policy, cohort_size=3, clients=CLIENTS, observers=[record])
+                selector = flat(_RBCS_F, observers=[record])
                 with acknowledged.open("ab", buffering=0) as ack:
-                    while True:
-                        live(selector, 1, random.Random(seed + selector.round))
+                    for operation in itertools.count():
+                        play(selector, seed, operation)
                         ack.write(f"{selector.round}\n".encode())
 
             begin = time.perf_counter()
@@ -223,7 +193,8 @@ def killed(row: Row, tries: int, rng: random.Random) -> None:
             child = fork(work)
             time.sleep(0.02 + 0.3 * rng.random())
             end(child, signal.SIGKILL)
-            known = acknowledged.read_bytes().count(b"\n") if acknowledged.exists() else 0
+            told = acknowledged.read_bytes().split(b"\n")[:-1] if acknowledged.exists() else []
+            known = int(told[-1]) if told else 0
             case = f"try {number}, {known} rounds acknowledged"
             try:
                 if not list(folder.glob("rounds-*")) or not sum(map(len, map(lines_of, folder.glob("rounds-*")))):
@@ -236,7 +207,7 @@ def killed(row: Row, tries: int, rng: random.Random) -> None:
                     row.fault(f"not whole, {case}")
                 again = log.selector(policy, observers=[record])
                 if again.clients:  # it was killed after its clients had joined
-                    live(again, 2, rng)
+                    history(again, seed, 5)
                 record.close()
                 if not verify(folder, policy).is_whole:
                     row.fault(f"not whole after it went on, {case}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import sys
 import time
@@ -13,14 +12,7 @@ from dataclasses import asdict, dataclass, field
 
 from fedroster.core.errors import FedrosterError
 
-UNTIL = "CHAOS_UNTIL"
-"""Environment variable: the time, in seconds since 1970, at which harnesses stop and say what they have."""
-
 _SHOWN = 6  # cases of each row that a report keeps
-
-
-def time_is_up() -> bool:
-    return time.time() > float(os.environ.get(UNTIL, "inf"))
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from chaos.play import scratch, state_of
-from chaos.rows import Row, time_is_up
+from chaos.rows import Row
 from fedroster import Selector
 from fedroster.catalogue import make_policy
 
@@ -92,8 +92,6 @@ def _soak(policy: str, rounds: int, seed: int) -> Row:
     memory: list[float] = []
     answered = worst = 0
     for number in range(1, rounds + 1):
-        if time_is_up():
-            break
         if rng.random() < 0.02:
             absent = [name for name in names if name not in log.here]
             if len(log.here) > 30 and (rng.random() < 0.5 or not absent):
