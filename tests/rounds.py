@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from fedroster.policies.size_weighted import SizesState
 from fedroster.types import Feedback, RoundContext, Status, Streams
 
 
@@ -17,6 +18,21 @@ def counts(policy, state, context, draws, *, seed=0):
     found = np.zeros(context.num_links)
     for draw in range(draws):
         found[policy.select(state, context, rng=Streams(seed).at("policy", draw)).links] += 1
+    return found
+
+
+def drawn_weights(policy, sizes, places, *, norm=None, rounds=4000, available=None):
+    """The weight of each client in many rounds, 0 where it was not chosen, shape (rounds, clients).
+
+    Numbers of samples are known, and norms are told to a policy that asks for them.
+    """
+    state, found = SizesState(np.array(sizes, np.float64)), np.zeros((rounds, len(sizes)))
+    context = context_of(len(sizes), places, available=available)
+    polled = context if norm is None else context.with_poll(lambda rows: np.array(norm, np.float64)[rows])
+    for number in range(rounds):
+        selection = policy.select(state, polled, rng=Streams(8).at("policy", number))
+        assert selection.links.shape[0] <= places
+        found[number, selection.links] = policy.weights(state, context, selection)
     return found
 
 

@@ -21,14 +21,6 @@ def test_a_value_is_the_root_of_the_size_times_the_loss():
     assert valuations(np.array([1.0, np.inf, 1.0]), np.array([4.0, 0.0, 16.0])).tolist() == [2.0, np.inf, 4.0]
 
 
-def test_of_eight_clients_two_are_left_and_drawn_as_their_values_say():
-    """Losses 1 to 8 of 100 samples each: v = 70 and 80 stay, and are drawn first with .4750 and .5250."""
-    found = counts(AFL(alpha_3=0.0), known(range(1, 9)), context_of(8, 1), 3000, seed=4) / 3000
-    assert found[:6].sum() == 0.0
-    np.testing.assert_allclose(found[6:], [0.4750, 0.5250], atol=0.02)
-    assert 1.0 / (1.0 + np.exp(0.1)) == pytest.approx(0.4750, abs=5e-5)
-
-
 def test_the_part_that_is_left_out_is_not_rounded_down():
     """0.29 x 100 is 28.999999999999996."""
     found = counts(AFL(alpha_1=0.29, alpha_3=0.0), known(range(1, 101)), context_of(100, 60), 20)

@@ -1,12 +1,11 @@
-"""What policies owe and expect, and where they refuse to be put."""
+"""What policies owe and expect."""
 
 import numpy as np
 import pytest
 
 from fedroster.catalogue import make_policy
-from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import ProblemSpec, Selection
-from fedroster.core.protocols import ExpectsTimes, Owes, check_limits
+from fedroster.core.protocols import ExpectsTimes, Owes
 from rounds import context_of, report
 
 SPEC = ProblemSpec(num_clients=4, cohort_size=2, num_features=1)
@@ -62,23 +61,3 @@ def test_floor_expects_times_by_contexts_once_it_knows_any():
     assert np.isnan(policy.expected_times_s(before, clients, features)).all()
     times_s = policy.expected_times_s(played(policy, rounds=50), clients, features)
     assert times_s == pytest.approx([4.0, 2.0, 2.0, 6.0], rel=0.03)  # client 3 counts as one like the others
-
-
-def test_a_policy_without_debts_has_no_backlog():
-    for name in ("round-robin", "e3cs", "cocs"):
-        assert not isinstance(make_policy(name), Owes | ExpectsTimes)
-
-
-@pytest.mark.parametrize(
-    "name", ["cocs", "cucb", "cucb-pairs", "linucb", "linucb-pairs", "oracle", "oracle-p", "partial-pooling"]
-)
-def test_who_asks_for_updates_in_time_needs_a_limit(name):
-    policy = make_policy(name)
-    with pytest.raises(ConfigurationError, match=rf"^{type(policy).__name__} chooses the updates that come in time"):
-        check_limits(policy, limited=False)
-    check_limits(policy, limited=True)
-
-
-def test_others_need_none():
-    for policy in ("rbcs-f", "floor", "round-robin"):
-        check_limits(make_policy(policy), limited=False)

@@ -1,6 +1,4 @@
-"""Draws by speed: their weights, their bound on gaps, and the long-run shares of the theorem."""
-
-import itertools
+"""Draws by speed: their weights, their bound on gaps, and who works how long."""
 
 import numpy as np
 
@@ -64,26 +62,11 @@ def test_the_least_weight_bounds_the_expected_wait():
     assert sum(9 in links for links in chosen) <= 5
 
 
-def shares(times, places, exponent):
-    """Each client's part of the answers, over all sets at work: pi(B) is the product of tau^(1 - a)."""
-    weight = {each: np.prod(times[list(each)] ** (1 - exponent)) for each in itertools.combinations(range(6), places)}
-    at_work = np.array([sum(w for each, w in weight.items() if n in each) for n in range(6)])
-    return (at_work / times) / (at_work / times).sum()
-
-
-def test_simulated_shares_are_those_of_the_theorem():
-    """The times are known beforehand here: a slow reading of the draw, as in the theorem's chain."""
-    times, places, rng = np.array([1.0, 1.0, 2.0, 3.0, 5.0, 8.0]), 2, np.random.default_rng(1)
-    for exponent in (0.0, 1.0, 2.0):
-        odds, work, now, counts = {}, {}, 0.0, np.zeros(6)
-        for _ in range(30_000):
-            while len(work) < places:
-                idle = [n for n in range(6) if n not in work]
-                if (key := tuple(idle)) not in odds:
-                    odds[key] = draw_weights(times[idle], exponent=exponent, least=0.0).cumsum()
-                client = idle[np.searchsorted(odds[key], rng.random() * odds[key][-1], side="right")]
-                work[client] = now + times[client] * rng.standard_exponential()
-            client = min(work, key=work.get)
-            now = work.pop(client)
-            counts[client] += 1
-        np.testing.assert_allclose(counts / counts.sum(), shares(times, places, exponent), rtol=0.08)
+def test_each_client_works_an_equal_part_of_the_time_where_draws_are_by_speed_alone():
+    """The theorem for a = 1, with times that are learned on the way; of equal draws the slow work longest."""
+    times = np.array([1.0, 1.0, 2.0, 3.0, 5.0, 8.0])
+    for exponent, is_equal in ((1.0, True), (0.0, False)):
+        policy = BySpeed(exponent=exponent, least=0.0, longest_gap=1e6)
+        _, answered = play(policy, times, fillings=6000, places=2)
+        worked = np.bincount(answered, minlength=6) * times
+        assert np.allclose(worked / worked.mean(), 1.0, atol=0.25) == is_equal

@@ -5,12 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedroster.core.streams import Streams
 from fedroster.policies import ClusteredSampling
 from fedroster.policies.clustered_sampling import pour
-from fedroster.policies.size_weighted import SizesState
 from reference import pour_urns
-from rounds import context_of
+from rounds import drawn_weights
 
 SIZES = st.lists(st.integers(1, 1000), min_size=1, max_size=12)
 
@@ -22,16 +20,6 @@ def urns(sizes, num_urns):
     for client, start, end in zip(order, starts, ends, strict=True):
         urn = np.arange(num_urns)
         found[:, client] = np.clip(np.minimum(end, urn + 1) - np.maximum(start, urn), 0.0, None)
-    return found
-
-
-def draws(policy, sizes, places, *, rounds=4000, available=None):
-    """Weights of every client in many rounds, 0 where it was not chosen, shape (rounds, clients)."""
-    state, found = SizesState(np.array(sizes, np.float64)), np.zeros((rounds, len(sizes)))
-    context = context_of(len(sizes), places, available=available)
-    for number in range(rounds):
-        selection = policy.select(state, context, rng=Streams(8).at("policy", number))
-        found[number, selection.links] = policy.weights(state, context, selection)
     return found
 
 
@@ -70,17 +58,17 @@ def test_urns_are_those_of_the_paper_and_vary_no_more_than_independent_draws(siz
     ],
 )
 def test_draws_have_the_means_the_variances_and_the_inclusion_of_their_scheme(scheme, inclusion, variance):
-    found = draws(ClusteredSampling(scheme), [40, 30, 20, 10], 2)
+    found = drawn_weights(ClusteredSampling(scheme), [40, 30, 20, 10], 2)
     np.testing.assert_allclose(found.mean(axis=0), [0.4, 0.3, 0.2, 0.1], atol=0.02)
     np.testing.assert_allclose((found > 0.0).mean(axis=0), inclusion, atol=0.03)
     np.testing.assert_allclose(found.var(axis=0), variance, atol=0.008)
 
 
 def test_a_client_with_most_of_the_data_is_drawn_more_than_once():
-    found = draws(ClusteredSampling(), [7, 1, 1, 1], 3, rounds=200)
+    found = drawn_weights(ClusteredSampling(), [7, 1, 1, 1], 3, rounds=200)
     assert (found[:, 0] >= 2 / 3).all()
     np.testing.assert_allclose(found.sum(axis=1), 1.0)
-    even = draws(ClusteredSampling("systematic"), [7, 1, 1, 1], 3)
+    even = drawn_weights(ClusteredSampling("systematic"), [7, 1, 1, 1], 3)
     np.testing.assert_allclose(even[:, 0], 0.7)
     assert ((even > 0.0).sum(axis=1) == 3).all()
     np.testing.assert_allclose(even.mean(axis=0), [0.7, 0.1, 0.1, 0.1], atol=0.01)
@@ -88,7 +76,7 @@ def test_a_client_with_most_of_the_data_is_drawn_more_than_once():
 
 @pytest.mark.parametrize("scheme", ["clustered", "multinomial", "systematic"])
 def test_shares_are_those_of_the_clients_that_are_there(scheme):
-    found = draws(ClusteredSampling(scheme), [40, 30, 20, 10], 2, available=[False, True, True, True])
+    found = drawn_weights(ClusteredSampling(scheme), [40, 30, 20, 10], 2, available=[False, True, True, True])
     np.testing.assert_allclose(found.mean(axis=0), [0.0, 0.5, 1 / 3, 1 / 6], atol=0.02)
-    few = draws(ClusteredSampling(scheme), [40, 30, 20, 10], 2, rounds=3, available=[False, False, True, True])
+    few = drawn_weights(ClusteredSampling(scheme), [40, 30, 20, 10], 2, rounds=3, available=[False, False, True, True])
     np.testing.assert_allclose(few, [[0.0, 0.0, 2 / 3, 1 / 3]] * 3)

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from fedroster.bounds import cocs_regret
-from fedroster.core.errors import ConfigurationError, InvalidInputError
+from fedroster.core.errors import ConfigurationError
 from fedroster.estimation.hypercubes import estimates, look_up
-from fedroster.networks.flat import FlatNetwork
 from fedroster.networks.hierarchical import HierarchicalCifar10, HierarchicalNetwork
 from fedroster.policies.cocs import COCS
 from fedroster.simulation import simulate
@@ -175,14 +174,6 @@ class TestLearning:
         *_, last = simulate(COCS(), HierarchicalNetwork(deadline_s=4.0), rounds=1000, seed=0)
         assert last.policy_state.explore_share == 1.0
         assert last.policy_state.rounds == 1000
-
-    def test_flat_federations_work_with_bounds(self):
-        network = FlatNetwork(num_clients=12, cohort_size=4)
-        policy = COCS(scale=0.0, h_T=2, low=(0.5, 0.0, 5.0), high=(2.0, 1.0, 10.0))
-        for r in simulate(policy, network, rounds=30, seed=0):
-            assert r.selection.links.size <= 4
-        with pytest.raises(InvalidInputError, match=r"\[0, 1\]"):
-            next(simulate(COCS(), network, rounds=1, seed=0))
 
 
 class TestRegretBound:

@@ -10,7 +10,7 @@ from fedroster.policies import F3AST
 from fedroster.policies.f3ast import F3ASTState
 from fedroster.types import RoundContext, Selection, Streams
 from reference import f3ast_rates
-from rounds import context_of, report
+from rounds import context_of
 
 
 def state_of(sizes):
@@ -91,14 +91,6 @@ def test_a_client_that_joins_late_begins_like_the_first_ones():
     assert state.rate[3] == 1 / 4
     weight = policy.weights(state, context_of(4, 1), Selection(501, np.array([3])))
     np.testing.assert_allclose(weight, 1 / 4 / (0.99 / 4 + 0.01))
-
-
-def test_sizes_are_learned():
-    policy = F3AST()
-    state = policy.update(state_of([0.0, 0.0, 0.0]), report([1], num_samples=[40.0]))
-    assert state.num_samples.tolist() == [0.0, 40.0, 0.0]
-    weight = policy.weights(state, context_of(3, 1), Selection(2, np.array([0])))
-    np.testing.assert_allclose(weight, 1 / 3 / (0.99 / 3 + 0.01))
 
 
 @pytest.mark.parametrize(("num_clients", "part"), [(5, 0.980), (10, 0.956), (50, 0.790)])

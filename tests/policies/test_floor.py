@@ -402,26 +402,6 @@ def test_a_client_far_ahead_has_no_price():
     assert (price[3:] > 0.0).all()
 
 
-def test_who_is_away_owes_and_is_owed_nothing():
-    """Clients 0 to 3 join after 100 rounds: no debt until then, and no burst afterwards."""
-    world = World(Floor(beta=0.2), num_clients=10, cohort_size=2)
-    members = np.ones(10, np.bool_)
-    members[:4] = False
-    for _ in range(100):
-        world.play(members.copy(), members=members)
-    assert (world.state.debt[:4] == 0.0).all()
-    assert (world.state.own_debt[:4] == 0.0).all()
-    assert world.took_part[:4].sum() == 0
-    assert (world.state.debt[4:] != 0.0).any()
-    before = world.took_part.copy()
-    members[:] = True
-    for t in range(1, 61):
-        world.play(np.ones(10, np.bool_), members=members)
-        assert ((world.took_part - before)[:4] >= math.floor(0.2 * t + 1e-9) - 2).all()
-        assert (world.took_part[4:] >= math.floor(0.2 * (100 + t) + 1e-9) - 2).all()
-    assert (world.took_part - before)[:4].max() < 30
-
-
 @pytest.mark.parametrize("listed", [range(8), ()], ids=["all", "none"])
 def test_only_members_owe_whoever_is_reported(listed):
     """Availability of a client that is away does not count, and neither do rows of others; there may be no rows."""

@@ -54,41 +54,6 @@ def test_a_loss_of_nothing_is_the_least_and_no_loss_is_the_mean():
     np.testing.assert_allclose(score, [0.0, 0.25, 1.0, 5.0 / 12.0], atol=1e-12)
 
 
-def slow_utility(utility, time_s, last, *, round, preferred_s, penalty, clip):
-    """Algorithm 1, client by client."""
-    known = [value for value in utility if value > 0]
-    mean = sum(known) / len(known) if known else 0.0
-    utility = [value if value > 0 else mean for value in utility]
-    ordered = sorted(utility)
-    top = ordered[min(int(len(ordered) * clip), len(ordered) - 1)]
-    low, high = ordered[0] * 0.999, ordered[-1]
-    found = []
-    for value, duration, when in zip(utility, time_s, last, strict=True):
-        score = (min(value, top) - low) / max(high - low, 1e-4)
-        score += math.sqrt(0.1 * math.log(round) / when)
-        if preferred_s < duration:
-            score *= (preferred_s / duration) ** penalty
-        found.append(score)
-    return found
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_the_utility_agrees_with_a_loop(seed):
-    rng = np.random.default_rng(seed)
-    count = int(rng.integers(1, 60))
-    utility = rng.gamma(1.0, 50.0, count) * (rng.random(count) < 0.8)
-    time_s, last = rng.lognormal(1.0, 1.0, count), rng.integers(1, 30, count)
-    options = {
-        "round": int(rng.integers(30, 400)),
-        "preferred_s": math.inf if seed % 5 == 0 else float(rng.lognormal(1.0, 0.5)),
-        "penalty": float(rng.choice([0.0, 1.0, 2.0, 0.7])),
-        "clip": float(rng.choice([0.5, 0.95, 1.0])),
-    }
-    found = client_utility(utility, time_s, last, **options)
-    np.testing.assert_allclose(found, slow_utility(utility.tolist(), time_s, last.tolist(), **options), rtol=1e-12)
-    assert (found >= 0.0).all()
-
-
 @pytest.mark.parametrize("recorded", RECORDED["rounds"], ids=lambda recorded: f"round-{recorded['round']}")
 def test_the_utility_is_the_authors(recorded):
     parameters = RECORDED["parameters"]

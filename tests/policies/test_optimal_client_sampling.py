@@ -16,7 +16,7 @@ from fedroster.policies.size_weighted import SizesState
 from fedroster.simulation import simulate
 from fedroster.types import Outcome, Streams
 from reference import ocs_probabilities
-from rounds import context_of
+from rounds import context_of, drawn_weights
 
 NORMS = st.lists(st.floats(0.0, 1e6) | st.integers(0, 3), min_size=1, max_size=12)
 
@@ -52,41 +52,22 @@ def test_probabilities_are_the_optimal_ones(norm, size):
     np.testing.assert_allclose(many, found, atol=1e-6)
 
 
-def drawn(policy, sizes, norm, places, *, rounds=4000, available=None):
-    """The weight of every client in many rounds, 0 where it did not upload, shape (rounds, clients)."""
-    state, found = SizesState(np.array(sizes, np.float64)), np.zeros((rounds, len(sizes)))
-    context = context_of(len(sizes), places, available=available)
-    polled = context.with_poll(lambda rows: np.array(norm, np.float64)[rows])
-    for number in range(rounds):
-        selection = policy.select(state, polled, rng=Streams(8).at("policy", number))
-        assert selection.links.shape[0] <= places
-        found[number, selection.links] = policy.weights(state, context, selection)
-    return found
-
-
 @pytest.mark.parametrize("variant", ["exact", "aocs"])
 def test_the_estimate_is_that_of_the_candidates_by_samples(variant):
     policy, sizes, norm = OptimalClientSampling(variant=variant), [10, 20, 30, 40, 100], [4.0, 0.5, 1.0, 2.0, 0.1]
-    found = drawn(policy, sizes, norm, 2)
+    found = drawn_weights(policy, sizes, 2, norm=norm)
     np.testing.assert_allclose(found.mean(axis=0), np.array(sizes) / 200, rtol=0.08)
     chance = (found > 0.0).mean(axis=0)
     np.testing.assert_allclose(chance, optimal(np.array(sizes) * norm, 2), atol=0.03)
-    there = drawn(policy, sizes, norm, 2, available=[True, True, False, True, False])
+    there = drawn_weights(policy, sizes, 2, norm=norm, available=[True, True, False, True, False])
     np.testing.assert_allclose(there.mean(axis=0), np.array([10, 20, 0, 40, 0]) / 70, rtol=0.08, atol=1e-9)
-
-
-def test_large_updates_make_the_variance_less_than_draws_by_size():
-    """The variance of sum w_i u_i against that of equal norms' probabilities, for updates of one sign."""
-    norm = np.array([5.0, 4.0, 0.1, 0.1, 0.1, 0.2])
-    by_norm, by_size = (drawn(OptimalClientSampling(), [10] * 6, known, 2) for known in (norm, np.ones(6)))
-    assert (by_norm @ norm).var() < 0.1 * (by_size @ norm).var()
 
 
 def test_candidates_that_do_not_answer_or_have_not_changed_do_not_upload():
     policy, sizes = OptimalClientSampling(), [10.0] * 4
-    found = drawn(policy, sizes, [np.nan, 0.0, 1.0, 1.0], 3, rounds=20)
+    found = drawn_weights(policy, sizes, 3, norm=[np.nan, 0.0, 1.0, 1.0], rounds=20)
     np.testing.assert_allclose(found, [[0.0, 0.0, 1 / 3, 1 / 3]] * 20)
-    assert drawn(policy, sizes, [0.0] * 4, 3, rounds=3).sum() == 0.0
+    assert drawn_weights(policy, sizes, 3, norm=[0.0] * 4, rounds=3).sum() == 0.0
     asked = []
     context = context_of(9, 2).with_poll(lambda rows: asked.append(rows) or np.ones(rows.shape[0]))
     OptimalClientSampling(candidates=4).select(SizesState(np.zeros(9)), context, rng=Streams(0).at("p"))

@@ -5,10 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fedroster.networks import FlatNetwork
 from fedroster.policies import REFL
 from fedroster.policies.refl import forecast, stale_weights
-from fedroster.simulation import simulate
 from fedroster.types import ProblemSpec, RoundContext, Selection, Streams
 from reference import refl_forecasts
 from rounds import context_of
@@ -33,14 +31,6 @@ def test_forecasts_come_from_the_past_alone_and_their_errors_are_kept(period):
     np.testing.assert_allclose(found, expected)
     assert REFL().brier(state) == pytest.approx(((expected - history) ** 2).mean())
     assert np.isnan(REFL().brier(REFL().init(ProblemSpec(2, 1, 1), rng=np.random.default_rng(0))))
-
-
-def test_a_period_forecasts_better_where_there_is_one():
-    """Clients that come in turns: by place they are known, by frequency alone no better than a coin."""
-    history = [[t % 2 == 0, t % 2 == 1, True] for t in range(60)]
-    by_place, by_frequency = (REFL().brier(played(REFL(period=period), history)[0]) for period in (2, 1))
-    assert by_place < 0.03  # its first rounds are smoothed
-    assert by_frequency > 0.15
 
 
 def test_those_that_will_be_there_least_go_first():
@@ -79,9 +69,3 @@ def test_weights_of_late_updates(late, weights):
     np.testing.assert_allclose(stale_weights(late, np.array([0.0, 2.0, 4.0])), weights, atol=5e-5)
     np.testing.assert_allclose(stale_weights(late), weights[0], atol=5e-5)
     np.testing.assert_allclose(stale_weights(late, np.zeros(3)), weights[0], atol=5e-5)
-
-
-def test_nothing_can_be_forecast_of_independent_coins():
-    network = FlatNetwork(num_clients=20, cohort_size=4, availability=0.5)
-    *_, last = simulate(REFL(period=1, rest=0), network, rounds=50, seed=1)
-    assert 0.2 < REFL().brier(last.policy_state) < 0.3

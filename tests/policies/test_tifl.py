@@ -174,13 +174,3 @@ def test_without_losses_the_probabilities_stay():
     policy = TiFL(tiers=3, interval=2, probabilities=(0.5, 0.3, 0.2))
     for played in simulate(policy, FlatNetwork(num_clients=12, cohort_size=3), rounds=30, seed=0):
         np.testing.assert_allclose(played.policy_state.probability, [0.5, 0.3, 0.2])
-
-
-def test_late_losses_do_not_replace_later_ones():
-    policy = TiFL()
-    state = profiled(policy, [1.0, 2.0], loss=[3.0, np.nan])
-    state = policy.update(state, report([0, 1], round=5, loss=[1.0, 2.0]))
-    state = policy.update(state, report([0, 1], round=4, time_s=[5.0, np.nan], loss=[9.0, 9.0]))
-    np.testing.assert_array_equal(state.loss, [1.0, 2.0])
-    np.testing.assert_array_equal(state.measured, [3, 2])
-    np.testing.assert_array_equal(state.total_s, [7.0, 3.0])
