@@ -26,10 +26,10 @@ def assert_same_run(one, other):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
 
 
-def killed(path, played, number, *, seed=3, records=None, **who):
+def killed(path, played, number, *, seed=3, **who):
     """What is loaded of a training that was saved after a round, and then killed."""
     last = next(each for each in played if each.round.number == number)
-    save_training(path, last, seed=seed, records=records, **who)
+    save_training(path, last, seed=seed, **who)
     played.close()
     return load_training(path, seed=seed, **who)
 

@@ -13,7 +13,7 @@ from fedroster.policies import RBCSF
 from fedroster.simulation import simulate
 from fedroster.testing import EnvironmentContract
 from fedroster.types import Outcome, Selection, Streams
-from variants import check_variant
+from variants import check_variant, play
 
 
 class FlatContract(EnvironmentContract):
@@ -103,11 +103,8 @@ def test_the_contract_notices(broken, test):
         getattr(Contract(), test)()
 
 
-def rounds(network, num_rounds, seed=0):
-    """All clients stay cold: none is ever chosen."""
-    streams = Streams(seed)
-    state = network.init(rng=streams.at("environment-init"))
-    return [network.observe(state, t, rng=streams.at("environment", t)) for t in range(1, num_rounds + 1)]
+def rounds(network, num_rounds):
+    return [(context, outcome) for context, outcome, _ in play(network, num_rounds)]
 
 
 def test_the_logarithm_is_selectable():

@@ -5,37 +5,22 @@ import pytest
 
 from fedroster.networks.hidden_causes import CAUSES, HiddenCauses
 from fedroster.networks.hierarchical import HierarchicalNetwork
-from fedroster.policies.uniform import Uniform
 from fedroster.testing import EnvironmentContract
-from fedroster.types import Selection, Streams
+from variants import play
 
 
 @pytest.mark.usefixtures("resumes_in_forks")
 class TestContract(EnvironmentContract):
     rounds = 200
 
-    def policy(self):
-        return Uniform()
-
     def environment(self):
         return HiddenCauses(num_clients=12, cause="turns", period=20)
 
 
-def observed(network, num_rounds=40, first=1):
-    """Contexts and outcomes of a few rounds, with the same draws for every network."""
-    state = network.init(rng=np.random.default_rng(0))
-    seen = []
-    for number in range(first, first + num_rounds):
-        context, outcome = network.observe(state, number, rng=Streams(1).at("environment", number))
-        seen.append((context, outcome))
-        state = network.advance(state, context, Selection(number, np.zeros(0, np.int64)))
-    return seen
-
-
-def spared(network, plain, **where):
+def spared(network, plain, num_rounds=40, **where):
     """What is left of each link's probability, with who and what it was."""
-    rows = []
-    for (context, outcome), (_, before) in zip(observed(network, **where), observed(plain, **where), strict=True):
+    rows, runs = [], (play(each, num_rounds, **where) for each in (network, plain))
+    for (context, outcome, _), (_, before, _) in zip(*runs, strict=True):
         assert (outcome.exchange_time_s == before.exchange_time_s).all()
         assert not (outcome.responds & ~before.responds).any()
         known = before.participation_probability() > 0.0
@@ -94,7 +79,7 @@ class TestCauses:
     def test_links_fail_one_by_one(self):
         """Of the links of an odd server in a round, some are spared: the draws are not one for all."""
         failing = 0
-        for context, outcome in observed(HiddenCauses(cause="server"), num_rounds=30):
+        for context, outcome, _ in play(HiddenCauses(cause="server"), 30):
             works = outcome.responds[context.server == 0]
             failing += 0 < works.sum() < works.shape[0]
         assert failing >= 25

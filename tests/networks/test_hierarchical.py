@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedroster.core.problem import Selection, check_context
+from fedroster.core.problem import check_context
 from fedroster.core.streams import Streams
 from fedroster.networks.hierarchical import (
     GeometricCifar10,
@@ -18,25 +18,11 @@ from fedroster.networks.hierarchical import (
 )
 from fedroster.policies.uniform import Uniform
 from fedroster.testing import EnvironmentContract
-from variants import check_variant
-
-NO_CLIENT = np.zeros(0, np.int64)
-
-
-def play(network, num_rounds, seed=0):
-    streams = Streams(seed)
-    state = network.init(rng=streams.at("environment-init"))
-    for number in range(1, num_rounds + 1):
-        context, outcome = network.observe(state, number, rng=streams.at("environment", number))
-        yield context, outcome, state
-        state = network.advance(state, context, Selection(number, NO_CLIENT))
+from variants import check_variant, play
 
 
 class Contract(EnvironmentContract):
     rounds = 200
-
-    def policy(self):
-        return Uniform()
 
 
 @pytest.mark.usefixtures("resumes_in_forks")
