@@ -1,7 +1,6 @@
 """Virtual queues: the formula, the bound (11) on every simulated round, stability, and what cannot be met."""
 
 import math
-from functools import cache
 
 import numpy as np
 import pytest
@@ -157,38 +156,21 @@ NETWORK = FlatNetwork(num_clients=8, cohort_size=2)
 RATE = 0.2
 
 
-@cache
-def fairness(policy, num_rounds=4000, seed=1):
-    """Participation rates, and the norm and the largest of the queues halfway and at the end."""
-    backlog, chosen, norms = np.zeros(8), np.zeros(8), {}
-    for played in simulate(policy, NETWORK, rounds=num_rounds, seed=seed):
-        chosen[played.selection.links] += 1
-        queue_step(backlog, beta=snap_rate(RATE), served=played.selection.links)
-        norms[played.number] = float(np.linalg.norm(backlog)), float(backlog.max())
-    return chosen / num_rounds, norms
-
-
 @pytest.mark.parametrize("policy", [RBCSF(V=1.0, beta=RATE), OmniscientP3(V=1.0, beta=RATE)], ids=repr)
 def test_queues_are_stable_and_rates_are_guaranteed(policy):
     num_rounds = 4000
-    rates, norms = fairness(policy)
-    for number in range(1, num_rounds + 1):
-        bound = backlog_bound(8, RATE, policy.V, NETWORK.max_expected_time_s, number)
-        assert norms[number][0] <= bound
+    backlog, chosen, longest = np.zeros(8), np.zeros(8), {}
+    for played in simulate(policy, NETWORK, rounds=num_rounds, seed=1):
+        chosen[played.selection.links] += 1
+        queue_step(backlog, beta=snap_rate(RATE), served=played.selection.links)
+        longest[played.number] = float(backlog.max())
+        bound = backlog_bound(8, RATE, policy.V, NETWORK.max_expected_time_s, played.number)
+        assert np.linalg.norm(backlog) <= bound
+    rates = chosen / num_rounds
     # Mean-rate stable: Z_T / T falls towards zero.
-    assert norms[4000][1] / 4000 < 0.5 * norms[1000][1] / 1000 < 0.005
+    assert longest[4000] / 4000 < 0.5 * longest[1000] / 1000 < 0.005
     # Every client's rate is above beta - Z_T / T, and that is above beta minus the bound.
-    assert (rates >= RATE - norms[4000][1] / 4000 - 1e-9).all()
+    assert (rates >= RATE - longest[4000] / 4000 - 1e-9).all()
     assert (rates >= RATE - bound / num_rounds).all()
     assert RATE - bound / num_rounds > 0.09  # the guarantee says something
     assert rates.min() > 0.195
-
-
-def test_larger_penalties_are_stable_too_and_later():
-    """Theorem 4 holds in any setting of V; the queues level off higher (Fig. 2)."""
-    levels = {}
-    for penalty in (1.0, 10.0, 40.0):
-        _, norms = fairness(RBCSF(V=penalty, beta=RATE))
-        assert norms[4000][1] / 4000 < 0.6 * norms[2000][1] / 2000
-        levels[penalty] = norms[4000][0]
-    assert levels[1.0] < levels[10.0] < levels[40.0]

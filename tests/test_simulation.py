@@ -17,7 +17,7 @@ from fedroster.core.state import pack
 from fedroster.networks import FlatNetwork
 from fedroster.policies import Dirichlet, OmniscientP3
 from fedroster.simulation import round_time, simulate
-from fedroster.types import Feedback, Outcome, RoundContext, Selection, Stateless, Status
+from fedroster.types import Outcome, RoundContext, Selection, Stateless
 
 
 def outcome_of(times_s, responds=None, deadline_s=np.inf):
@@ -66,18 +66,6 @@ def test_the_loop_is_a_generator():
     """Nothing is played before it is asked for, and a run may be left at any time."""
     endless = simulate(RBCSF(), FlatNetwork(), rounds=10**9, seed=0)
     assert len(list(islice(endless, 3))) == 3
-
-
-def test_feedback_is_what_the_chosen_did():
-    for played in simulate(Uniform(), FlatNetwork(dropout=0.3), rounds=40, seed=1):
-        links = played.selection.links
-        np.testing.assert_array_equal(played.feedback.client, links)
-        np.testing.assert_array_equal(played.feedback.features, played.context.features[links])
-        answers = played.outcome.responds[links]
-        times = played.outcome.exchange_time_s[links]
-        np.testing.assert_array_equal(played.feedback.exchange_time_s, np.where(answers, times, np.nan))
-        assert set(played.feedback.status[~answers]) <= {Status.DROPPED}
-        assert played.time_s == times.max()
 
 
 def test_what_is_shown_afterwards_is_what_was_reported():
@@ -132,29 +120,6 @@ def test_a_client_on_two_links():
 
     with pytest.raises(SelectionError, match="a client was chosen on more than one link"):
         list(simulate(Dirichlet(), TwoLinks(availability=1.0), rounds=20, seed=0))
-
-
-def test_commit_comes_once_and_before_the_feedback():
-    calls = []
-
-    @dataclass(frozen=True, slots=True)
-    class Recorder(Stateless):
-        def select(self, state, context, /, *, rng):
-            assert isinstance(context, RoundContext)
-            calls.append(("select", context.round))
-            return Selection(context.round, first(context))
-
-        def commit(self, state, context, selection, /):
-            calls.append(("commit", context.round))
-            return state
-
-        def update(self, state, feedback, /):
-            assert isinstance(feedback, Feedback)
-            calls.append(("update", feedback.round))
-            return state
-
-    list(simulate(Recorder(), FlatNetwork(), rounds=3, seed=0))
-    assert calls == [(what, number) for number in (1, 2, 3) for what in ("select", "commit", "update")]
 
 
 def warned(policy, availability, rounds=130):

@@ -13,7 +13,7 @@ from fedroster.core.locks import FolderLock
 
 def test_a_held_folder_is_refused_and_its_holder_named(tmp_path):
     lock = FolderLock(tmp_path)
-    with pytest.raises(InUseError, match=rf"is held by process {os.getpid()} on .*; expected|is held by process"):
+    with pytest.raises(InUseError, match=rf"is held by process {os.getpid()} on "):
         FolderLock(tmp_path)
     lock.release()
     lock.release()  # once more does no harm

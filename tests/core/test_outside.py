@@ -103,4 +103,8 @@ def test_an_id_has_a_length():
     with pytest.raises(InvalidInputError, match="of 10,000,000 characters; expected at most 1,000") as refused:
         selector.join(["y" * 10_000_000])
     assert len(str(refused.value)) < 400
+    for call in (selector.leave, selector.select):
+        with pytest.raises(FedrosterError) as refused:
+            call(["y" * 10_000_000])
+        assert len(str(refused.value)) < 2000
     assert selector.clients == ("x" * 1000, "b")

@@ -5,7 +5,6 @@ import errno
 import json
 import os
 import pickle
-import resource
 import stat
 from dataclasses import dataclass
 
@@ -224,6 +223,8 @@ def test_a_missing_file_is_missing(tmp_path):
 def test_the_old_file_survives(tmp_path, monkeypatch, error, place):
     file = saved(tmp_path, a=np.arange(4.0))
     before = file.read_bytes()
+    if is_of_the_system := isinstance(error, OSError):
+        error.filename = None  # it is the same object in all cases
 
     def fail(*args, **kwargs):
         raise error
@@ -242,27 +243,13 @@ def test_the_old_file_survives(tmp_path, monkeypatch, error, place):
     else:
         monkeypatch.setattr(type(tmp_path), "replace", fail)
         monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(type(error)):
+    with pytest.raises(type(error)) as caught:
         save_arrays(file, {"a": np.arange(9.0)}, {"round": 8}, kind="simulation")
     monkeypatch.undo()
+    assert not is_of_the_system or caught.value.filename == str(file)
     assert file.read_bytes() == before
     assert list(tmp_path.iterdir()) == [file]
     assert load_arrays(file, kind="simulation")[1]["round"] == 7
-
-
-def test_a_file_system_that_takes_no_more(tmp_path):
-    """Not simulated: the operating system refuses to let the file grow."""
-    file = saved(tmp_path, a=np.arange(4.0))
-    before = file.read_bytes()
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
-    try:
-        with pytest.raises(OSError, match=r"File too large: '.*/state.npz'"):
-            save_arrays(file, {"a": np.arange(10_000.0)}, {"round": 8}, kind="simulation")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert file.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
