@@ -70,10 +70,10 @@ def play(policy: str, rounds: int, seed: int, lie: Lie | None = None, *, away: r
     expected = sum(scenario.observe(net, t, rng=streams.at("environment", t))[1].expected_time_s for t in range(1, 31))
     order = np.argsort(expected)
     which = order[:LIARS] if lie and lie[1] == "fast" else order[-LIARS:]
-    clients = list(range(scenario.num_clients))
-    options |= {"cohort_size": scenario.cohort_size, "num_features": 3, "clients": clients, "seed": seed}
+    size = scenario.spec.num_clients
+    options |= {"cohort_size": scenario.spec.cohort_size, "num_features": 3, "clients": range(size), "seed": seed}
     selector = Selector(make_policy(policy), **options)
-    lengths, chosen, once = [], np.zeros((rounds, scenario.num_clients), bool), False
+    lengths, chosen, once = list[float](), np.zeros((rounds, size), np.bool_), False
     for number in range(1, rounds + 1):
         context, outcome = scenario.observe(net, number, rng=streams.at("environment", number))
         told, available = np.array(context.features), context.available.copy()
@@ -98,7 +98,7 @@ def play(policy: str, rounds: int, seed: int, lie: Lie | None = None, *, away: r
             times_s[0], which = 1e9, members[:1]
         length = float(true_s.max(initial=0.0))
         if members.shape[0]:
-            told_times = {int(client): float(time_s) for client, time_s in zip(members, times_s, strict=True)}
+            told_times: dict[str | int, float] = dict(zip(members.tolist(), times_s.tolist(), strict=True))
             is_clocked = not (lie and lie[2].endswith("no clock"))
             selector.observe(cohort.round, times_s=told_times, round_s=length if is_clocked else None)
         selection = Selection(number, members)

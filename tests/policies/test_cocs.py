@@ -118,12 +118,6 @@ class TestAlgorithm1:
         state = learn(policy, start(policy), context, [0], [True])
         assert not explores(policy, state, context)
 
-    def test_a_server_that_nobody_reaches_and_a_client_in_reach_of_nobody(self):
-        policy = COCS()
-        context = make_context([[0.5], [0.5]], [1.0, 1.0], client=[0, 2], server=[0, 2], budget=[3.5] * 3)
-        decision = policy.select(start(policy, num_clients=4, num_servers=3), context, rng=rng())
-        assert decision.links.tolist() == [0, 1]
-
     def test_both_utilities_decide_alike_with_the_exact_solver(self):
         network = HierarchicalCifar10(num_clients=15)
         runs = [

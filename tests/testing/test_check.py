@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -71,17 +71,3 @@ def test_history_must_be_declared():
     check_environment(network, exogenous=lambda context, outcome: {"available": context.available})
     with pytest.raises(AssertionError, match="\ntest_every_policy_meets_the_same_world: "):
         check_environment(network)
-
-
-@dataclass(frozen=True, slots=True)
-class SlowUploads(FlatNetwork):
-    """An upload takes twice as long as the exchange that it is a part of."""
-
-    def observe(self, state, round, /, *, rng):
-        context, outcome = FlatNetwork.observe(self, state, round, rng=rng)
-        return context, replace(outcome, expected_upload_s=2.0 * outcome.expected_time_s)
-
-
-def test_an_environment_that_breaks_the_contract_is_told_where():
-    with pytest.raises(AssertionError, match=r"\ntest_shapes_types_and_ranges: .*upload takes longer"):
-        check_environment(SlowUploads(num_clients=12, cohort_size=4))
