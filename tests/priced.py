@@ -2,7 +2,13 @@
 
 import numpy as np
 
+from fedroster.catalogue import POLICIES, make_policy
 from fedroster.core.problem import RoundContext
+
+LIVE = [name for name in POLICIES if not make_policy(name).omniscient]
+"""Policies that need no simulation."""
+BUDGETED = [name for name in LIVE if getattr(make_policy(name), "needs_limits", False)]
+"""Those of them that choose pairs."""
 
 
 def priced_context(cost, client, server, budget, *, features=None, number=1, available=None, size=100):

@@ -19,16 +19,10 @@ import numpy as np
 
 from chaos.children import fork, wait
 from chaos.fuzz import holes
-from chaos.play import edge, flat, history, play, state_of
+from chaos.play import every, history, play, state_of
 from chaos.rows import Row
 from fedroster.core.errors import StateFileError
 
-_POLICIES = (
-    ("rbcs-f:V=5,beta=0.1", flat), ("floor", flat), ("oort", flat), ("e3cs", flat), ("tifl", flat),
-    ("power-of-choice", flat), ("cs-ucb", flat), ("round-robin", flat), ("random", flat), ("dirichlet", flat),
-    ("size-weighted", flat), ("cocs", edge), ("partial-pooling", edge), ("cucb", edge), ("cucb-pairs", edge),
-    ("linucb", edge), ("linucb-pairs", edge), ("random", edge),
-)  # fmt: skip
 _MEMORY = 2**29  # bytes that a child may take beyond what it has
 _BATCH = 50
 _LIMIT_S = 60
@@ -248,7 +242,7 @@ def run(size: float, seed: int) -> list[Row]:
     rng = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         bases = []
-        for policy, make in _POLICIES:
+        for policy, make in every():
             path = Path(folder) / f"base-{len(bases)}.npz"
             selector = history(make(policy), seed, 60)
             selector.save(path)

@@ -36,7 +36,7 @@ def run(size: float, seed: int) -> list[Row]:
     row = Row("fuzzed calls of Selector and EdgeSelector")
     rng = np.random.default_rng(seed)
     federations = every()
-    tries = max(1000, round(20_000 * size))
+    tries = max(1500, round(20_000 * size))
     refused = accepted = selectors = 0
     kinds: dict[str, int] = {}
     while row.tries < tries:

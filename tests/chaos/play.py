@@ -16,12 +16,10 @@ from typing import Any
 import numpy as np
 
 from fedroster import EdgeSelector, Selector
-from fedroster.catalogue import make_policy
+from fedroster.catalogue import POLICIES, make_policy
 
 warnings.simplefilter("ignore")  # of promises that cannot be kept
 
-FLAT = ("rbcs-f:V=5,beta=0.1", "floor", "oort", "random", "round-robin", "cs-ucb", "e3cs", "power-of-choice", "tifl")
-EDGE = ("cocs", "partial-pooling", "cucb-pairs", "linucb-pairs", "random")
 SERVERS = {"north": 2.0, "south": 3.0}
 
 _numbers = itertools.count()
@@ -41,8 +39,10 @@ def edge(policy: str, *, num_clients: int = 12, **options: Any) -> EdgeSelector:
 
 
 def every() -> list[tuple[str, Any]]:
-    """Every policy of the list in the selector that it is made for."""
-    return [(name, flat) for name in FLAT] + [(name, edge) for name in EDGE]
+    """Every policy that does not need a simulation, in the selector that it is made for."""
+    live = [name for name in POLICIES if not make_policy(name).omniscient]
+    made = [(name, edge if getattr(make_policy(name), "needs_limits", False) else flat) for name in live]
+    return [*made, ("random", edge)]
 
 
 def contexts_of(selector: Selector, rng: np.random.Generator) -> dict[Any, list[float]]:

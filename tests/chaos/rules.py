@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from chaos.play import FLAT, flat, scratch
+from chaos.play import every, flat, scratch
 from chaos.rows import Row
 from fedroster import Rules, Selector
+from fedroster.catalogue import make_policy
 from fedroster.core.errors import InfeasibleError, RoundNotBegunError
 
+_POLICIES = [name for name, make in every() if make is flat and make_policy(name).fills_cohort]
 _COHORT = 5
 _NAMES: list[Any] = [*(f"{site}{number}" for site in "abcd" for number in range(5)), 1, 12, "a[1]", "x*y"]
 _ENTRIES = ["a*", "b?", "[cd]*", "?1", "tag:x", "tag:y", "a1", "b2", "c3", "12", "a[1]", "*y", "no-such"]
@@ -146,7 +148,7 @@ def _histories(wanted: int, seed: int) -> Row:
     row = Row("random rule sets under every policy, by a judge of its own")
     rounds = refused = sets = 0
     while row.tries < max(wanted, 8):
-        rng, policy = np.random.default_rng([seed, row.tries]), FLAT[row.tries % len(FLAT)]
+        rng, policy = np.random.default_rng([seed, row.tries]), _POLICIES[row.tries % len(_POLICIES)]
         row.tries += 1
         begin, now, judge = time.perf_counter(), [1000.0], Judge()
         clock = partial(now.__getitem__, 0)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedroster.catalogue import make_policy, policies
+from fedroster.catalogue import POLICIES, make_policy, policies
 from fedroster.core.protocols import draws
 from fedroster.core.state import pack, unpack
 from fedroster.core.streams import Streams
@@ -16,41 +16,25 @@ EQUIVARIANT = {"equivariant": True}
 FIXED = {"deterministic": True}  # real values do not tie; or the seed of a pool, which is drawn once, breaks ties
 FLAT = {
     "rbcs-f:V=5": EQUIVARIANT,
-    "floor": {},
-    "random": {},
     "fedcs:deadline_s=4": FIXED | EQUIVARIANT,
     "fedcs-greedy:deadline_s=8": FIXED | EQUIVARIANT,
     "dirichlet:gamma_2=0.5": {},
     "p3:V=5": EQUIVARIANT,
     "round-robin": EQUIVARIANT,
     "by-speed:longest_gap=2": {},
-    "participation-weights": {},
-    "size-weighted": {},
-    "power-of-choice": {},
-    "oort": {},
     "tifl:tiers=3,interval=2": {},
-    "e3cs": {},
     "cs-ucb": EQUIVARIANT,
-    "afl": {},
     "refl:period=2": {},
-    "pisces": {},
-    "f3ast": {},
-    "clustered-sampling": {},
     "fedcor:warm_up=1,interval=2": {},
-    "optimal-client-sampling": {},
-    "divfl": {},
-    "hics-fl": {},
 }
 PRICED = {
-    "cocs": {},
     "cucb:pool_size=6": FIXED,
-    "cucb-pairs": {},
     "linucb:pool_size=6": FIXED,
     "linucb-pairs:alpha=0.1": {},
-    "oracle": {},
     "oracle-p": FIXED,
-    "partial-pooling": {},
 }
+for _name in sorted(POLICIES.keys() - {text.partition(":")[0] for text in (*FLAT, *PRICED)}):  # the others as they are
+    (PRICED if getattr(make_policy(_name), "needs_limits", False) else FLAT)[_name] = {}
 
 
 def contract(text, base, declared):
