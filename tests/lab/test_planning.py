@@ -248,6 +248,22 @@ def test_a_log_that_the_model_cannot_follow_is_refused(
         assert f"make them {math.exp(wrong) - 1.0:+.1%} longer" in world.remark
 
 
+@pytest.mark.parametrize("beyond_s", [1.0, 0.7])  # 3.4 - 0.7 + 0.7 is more than 3.4
+def test_a_deadline_leaves_the_room_that_a_log_measured(monkeypatch: pytest.MonkeyPatch, beyond_s: float) -> None:
+    class TooShort(Fit):
+        def logged_again(self, number: int) -> float:
+            return 0.9 * float(self.history.lasted_s.mean())
+
+    monkeypatch.setattr(planning, "Fit", TooShort)
+    history = history_of("random", rounds=40)
+    world = LogWorld(replace(history, round_s=history.round_s + beyond_s), num_worlds=5 + SCREENED)
+    found = plan(world, Wish(0.0, 3.4), seeds=range(5), only=["random"]).tried
+    ended = [each for each in found if each.setting.deadline_s < math.inf]
+    assert [each.round_s.mean for each in ended] == pytest.approx([3.4] * len(ended))
+    assert [each.met for each in ended] == [each.num_seeds for each in ended]
+    assert found[0].is_met
+
+
 def test_a_client_that_came_late_has_its_share_of_its_own_rounds() -> None:
     members = np.ones((60, 12), np.bool_)
     members[:30, 0] = members[:50, 1] = False  # client 1 is a member for too few rounds to have a share

@@ -16,7 +16,7 @@ from fedroster.lab.replay.history import History
 from fedroster.lab.replay.modelled import Fit
 from fedroster.lab.replay.playing import Exchanges, Late, PlayedRound, RoundEnd, RoundStart, play
 from fedroster.lab.statistics import Interval, prediction_interval, signed, spread_of_one_more
-from fedroster.parts import Parameters, Positive, Share, check_integer, check_number
+from fedroster.parts import Parameters, Positive, Share, check_integer
 from fedroster.types import AnyEnvironment, FloatArray, IntArray, Selection, Status, Streams
 
 _SPARE_SHARES = (0.0, 0.125, 0.25, 0.5)
@@ -113,7 +113,7 @@ class Tried:
     def room(self, wish: Wish) -> float:
         """By which share the wish is exceeded, negative where it is missed: the lesser of share and length."""
         share = self.least_share.mean / wish.every_client - 1.0 if wish.every_client else math.inf
-        return min(share, 1.0 - self.round_s.mean / wish.rounds_under_s)
+        return min(share, _ROUNDING - self.round_s.mean / wish.rounds_under_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +301,7 @@ def plan(
     Raises:
         ConfigurationError: If no setting can be tried.
     """
-    check_number("seeds", float(len(seeds)), least=1.0)
+    check_integer("seeds", len(seeds), least=1)
     settings = settings_for(world, wish, median_time_s(world))
     if only:
         ends = dict.fromkeys((each.spare, each.deadline_s) for each in settings)
@@ -340,8 +340,8 @@ def _confirmed(world: World, wish: Wish, setting: Setting, seeds: Sequence[int],
     ending = RoundEnd(world.cohort_size, setting.deadline_s, late)
     runs = [world.play(setting.policy, setting.spare, seed, ending) for seed in seeds]
     table = np.array([_numbers(run, world.num_clients, wish, None) for run in runs])
-    misses = _tail(-table[:, 0], -wish.every_client, 0.0)
-    if not table[:, 1].max() <= setting.deadline_s + world.overhead_s <= wish.rounds_under_s * _ROUNDING:
+    misses = wish.every_client and _tail(-table[:, 0], -wish.every_client, 0.0)  # no share is below 0
+    if not table[:, 1].max() / _ROUNDING <= setting.deadline_s + world.overhead_s <= wish.rounds_under_s * _ROUNDING:
         misses += _tail(np.log(table[:, 1]), math.log(wish.rounds_under_s), world.doubt)
     return replace(judged(world, wish, setting, runs), chance=1.0 - min(misses, 1.0))
 
@@ -350,13 +350,13 @@ def _tail(values: FloatArray, limit: float, known: float) -> float:
     """Probability that one more value like these is above a limit: Student's t; ``known`` is what they do not show."""
     from scipy.special import stdtr
 
-    if values.shape[0] < 2 or not np.isfinite(values).all():
+    if len(values) < 2 or not np.isfinite(values).all():
         return math.nan
     spread = spread_of_one_more(values, known)
     beyond = float(values.mean()) - limit
     if spread < 1e-12:
         return float(beyond > 1e-12)
-    return float(stdtr(values.shape[0] - 1, beyond / spread))
+    return float(stdtr(len(values) - 1, beyond / spread))
 
 
 def judged(
@@ -364,11 +364,11 @@ def judged(
 ) -> Tried:
     """What came of a setting in some runs; as if their rounds had ended otherwise, if ``ending`` is given."""
     table = np.array([_numbers(run, world.num_clients, wish, ending) for run in runs])
-    met = (table[:, 0] >= wish.every_client) & (table[:, 1] <= wish.rounds_under_s)
+    met = (table[:, 0] >= wish.every_client) & (table[:, 1] <= wish.rounds_under_s * _ROUNDING)
     least, under, mean_s, updates, wasted = table.mean(axis=0).tolist()
     under_ends, mean_ends = (_of_logs(table[:, column], world.doubt) for column in (1, 2))
     longest_s = setting.deadline_s + world.overhead_s
-    if table[:, 1].max() <= longest_s:  # no round waits longer
+    if table[:, 1].max() / _ROUNDING <= longest_s:  # no round waits longer
         under_ends = under_ends[0], min(under_ends[1], longest_s)
     return Tried(
         setting,

@@ -38,7 +38,7 @@ class Fit:
     Attributes:
         measured: Measured times of each client, shape (clients,).
         wrong: Logarithm of what the worlds make of the log's own rounds over what these took: half of it is taken off
-            all times that are drawn.
+            all exchange times that are drawn.
     """
 
     def __init__(self, history: History, *, draws: int, seed: int) -> None:
@@ -194,7 +194,7 @@ class Drawn:
         time_s[known] = mean_s[known] * world.times.ratio[timed[known]]
         if not np.isnan(world.waits.lost_s):
             time_s = np.where(lost, world.waits.lost_s, time_s)
-        overhead_s = self._scale * world.waits.overhead(over)
+        overhead_s = world.waits.overhead(over)  # it was measured, and deadlines leave room for it as it was
         return Exchanges(np.maximum(time_s, _SHORTEST_S), ~lost, float(history.deadline_s[index]), overhead_s)
 
     def end(self, chosen: IntArray, length_s: float) -> None:
