@@ -20,7 +20,7 @@ from fedroster.core.problem import Selection, Status
 from fedroster.core.protocols import Stateless
 from fedroster.errors import InvalidInputError
 from fedroster.lab.replay import MEASURES, replay
-from fedroster.lab.replay.answers import Leaves, looks, read_pace
+from fedroster.lab.replay.answers import Leaves, looks, read_pace, read_waits
 from fedroster.lab.replay.estimates import Estimate, dry_run
 from fedroster.lab.replay.history import read_history
 from fedroster.lab.replay.modelled import Drawn, Fit
@@ -115,6 +115,20 @@ def test_visits_that_are_short_or_long_lose_as_many_answers_as_the_log_shows():
     truth = sum(np.count_nonzero(~stays[at, one.chosen]) for run in played for at, one in enumerate(run)) / 9
     assert drawn < 0.95
     assert again == pytest.approx(truth, rel=0.2)
+
+
+@pytest.mark.parametrize("waits_s", [0.0, 20.0])
+def test_how_long_rounds_wait_for_lost_clients_is_told_from_what_they_take_anyway(waits_s):
+    """Half of the rounds that waited for none take longer than usual, of 1 s and more beyond their exchanges."""
+    rng, mean_s = np.random.default_rng(0), 1.0 + np.arange(12.0)
+    client, lost = np.concatenate([rng.permutation(12)[:4] for _ in range(80)]), rng.random(320) < 0.05
+    times_s = np.where(lost, 0.0, mean_s[client] * rng.lognormal(0.0, 0.3, 320))
+    ends_s = np.where(lost, waits_s, times_s).reshape(80, 4).max(axis=1)
+    status = np.where(lost, np.uint8(Status.DROPPED), np.uint8(Status.COMPLETED))
+    played = {"round": np.repeat(np.arange(80), 4), "client": client, "status": status, "time_s": times_s}
+    played |= {"round_s": ends_s + rng.lognormal(0.0, 0.2, 80), "at_s": 100.0 * np.arange(80), "cohort_size": 4}
+    log = history(80, 12, available=np.ones((80, 12), np.bool_), **played)
+    assert read_waits(log, mean_s[client]).lost_s == pytest.approx(waits_s, abs=0.2)
 
 
 def test_clients_that_were_seldom_measured_widen_the_interval():

@@ -186,14 +186,14 @@ def read_waits(history: History, mean_s: FloatArray) -> Waits:
     over = np.sort(overhead_s) if np.abs(overhead_s).max(initial=0.0) > 1e-6 * typical else np.zeros(0)
     due_s = np.zeros(history.num_rounds)
     np.maximum.at(due_s, history.round[lost], mean_s[lost])
-    waited = known & has_lost & (history.round_s > longest_s * (1.0 + 1e-6) + (np.median(over) if over.size else 0.0))
+    usual_s, most_s = np.quantile(over, (0.5, 0.95)) if over.size else (0.0, 0.0)
+    waited = known & has_lost & (history.round_s > longest_s * (1.0 + 1e-6) + most_s)
     waited &= history.round_s < history.deadline_s * (1.0 - 1e-6)
-    if known[has_lost].sum() < _LEAST_WAITS:
-        return Waits(np.nan, over)
     if np.count_nonzero(waited) < _LEAST_WAITS:
-        # With a deadline, rounds may wait up to it; without, nothing was waited for.
-        return Waits(np.nan if np.isfinite(history.deadline_s).any() else 0.0, over)
-    log_s = np.log(history.round_s[waited])
+        # With a deadline, rounds may wait up to it; without, nothing was waited for, if enough of them tell.
+        is_open = np.isfinite(history.deadline_s).any() or known[has_lost].sum() < _LEAST_WAITS
+        return Waits(np.nan if is_open else 0.0, over)
+    log_s = np.log(history.round_s[waited] - usual_s)
     constant = log_s.std() < 0.5 * (log_s - np.log(np.maximum(due_s[waited], 1e-9))).std()
     return Waits(float(np.exp(np.median(log_s))) if constant else np.nan, over)
 
