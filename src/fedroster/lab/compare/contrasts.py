@@ -21,9 +21,9 @@ TEST_NOTE = (
     "one point of a share), and 'alike' is so either way. An entry without a word is undecided; it says how many seeds "
     "would decide if the effect stays as it is. All tests are one family (Holm's correction); the three numbers at the "
     f"top have half of its {LEVEL:.0%}. Tests are one-sided and paired by seed: Student's t with Hall's correction, or "
-    "the sign test where seeds are fewer than five, values coarse, or a run did not reach its target, which counts as "
-    "later than any that did. Three seeds decide nothing. Intervals in brackets invert the tests: one that holds no "
-    "difference is decided. Differences are ratios of times and updates, and percentage points of shares."
+    "the sign test where seeds are fewer than five, values coarse, or a run missed its target, which counts as later "
+    "than any that did not (of the last two the median is shown). Three seeds decide nothing. Intervals in brackets "
+    "invert the tests: one that holds no difference is decided. Times and updates differ by ratios, shares by points."
 )
 
 COLUMNS = ("against", "policy", "measure", "difference", "difference_low", "difference_high", "p_holm", "verdict")
@@ -52,7 +52,7 @@ class Contrast:
         sign = -1.0 if self.measure.less is not self.turned else 1.0
         low, high = sorted((sign * effect.low, sign * effect.high))
         ends = (sign * effect.mean, low, high)
-        return Interval(*(float(np.exp(end)) for end in ends)) if self.measure.is_ratio else Interval(*ends)
+        return Interval(*(np.exp(ends).tolist() if self.measure.is_ratio else ends))
 
     @property
     def verdict(self) -> str:
