@@ -21,7 +21,7 @@ from fedroster import (
     simulate,
 )
 from fedroster.core.locks import FolderLock
-from fedroster.errors import LogFileError
+from fedroster.errors import LogFileError, RoundNotBegunError
 from fedroster.folder.chain import FIRST, files_of
 from fedroster.record import Log, verify
 from fedroster.record.following import Following
@@ -158,6 +158,18 @@ def test_a_decision_without_the_links_that_its_selector_has_is_refused(tmp_path)
     assert "round 1 has no links to edge servers" in verify(tmp_path, COCS()).flaw
     with pytest.raises(LogFileError, match="round 1 has no links"):
         Log(tmp_path).selector(COCS())
+
+
+def test_without_contexts_a_round_that_could_not_begin_is_no_difference(tmp_path):
+    record = Record(tmp_path, contexts=False)
+    selector = Selector(POLICY, cohort_size=3, clients=LETTERS_LIST, rules=Rules(least_cohort=2), observers=[record])
+    play(selector, 2)
+    with pytest.raises(RoundNotBegunError):
+        selector.select({"a": [1.0, 2.0, 1.0]})
+    play(selector, 2)
+    record.close()
+    found = verify(tmp_path, POLICY)
+    assert (found.is_whole, found.differences, found.num_not_begun) == (True, (), 1)
 
 
 @pytest.mark.parametrize("seed", [-1, "1", 10**2000])

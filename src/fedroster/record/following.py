@@ -162,8 +162,8 @@ class Following:
             self.differences.append(Difference(line.number, round, tuple(apart), by))
 
 
-_KNOWN = ("round", "capacity", "places", "not_begun", "excluded", "busy", "owed", "state")
-_DECIDED = ("chosen", "links", "servers", "features", "believed", "expected_s", "weights")
+_KNOWN = ("round", "capacity", "places", "excluded", "busy", "owed", "state")
+_DECIDED = ("not_begun", "chosen", "links", "servers", "features", "believed", "expected_s", "weights")
 
 
 def _apart_states(one: Snapshot, other: Snapshot) -> float:
