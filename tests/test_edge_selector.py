@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedroster import RBCSF, EdgeSelector, Floor, Oort, Uniform
+from fedroster import RBCSF, EdgeSelector, FailureRules, Floor, Oort, Uniform
 from fedroster.core.errors import ConfigurationError, FairnessWarning
 from fedroster.policies import COCS
 
@@ -32,6 +32,15 @@ def test_a_promise_to_clients_that_no_edge_server_reaches_is_warned_of():
         selector.select(np.full((3, 2), 0.5), **links)
     with pytest.warns(FairnessWarning, match=r"1 clients that are available less often, such as \['z'\]"):
         selector.select(np.full((3, 2), 0.5), **links)
+
+
+def test_no_client_pauses_where_all_that_a_server_reaches_would():
+    options = {"cohort_size": 2, "clients": ["x", "y", "far"], "failures": FailureRules(pause_after=1)}
+    selector = EdgeSelector(Uniform(), budgets={"a": 2.0}, **options)
+    for _ in range(3):
+        cohort = selector.select(servers=[["a"], ["a"], []])
+        assert cohort.clients == ("x", "y")
+        selector.observe(cohort.round, failed=cohort.clients)
 
 
 def test_the_server_of_a_link_is_told_with_its_feedback(tmp_path):

@@ -322,9 +322,9 @@ class Booking(Views):
         busy = self._rounds.busy(self._members.capacity)
         if not asked.busy_too:
             barred.bar("busy", busy, away=False)
-        usable = asked.available & ~barred.out[asked.slot]
-        barred.bar("paused", self._guard.pausing(self.round + 1, asked.slot, usable), away=True)
         seen = asked.seen(self._members.capacity)
+        usable = (seen & ~barred.out)[asked.slot]
+        barred.bar("paused", self._guard.pausing(self.round + 1, asked.slot, usable), away=True)
         return Situation(
             context=self._context(asked, barred, seen),
             seen=seen,

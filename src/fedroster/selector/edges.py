@@ -139,8 +139,6 @@ class EdgeSelector(Selector):
     def _context(self, asked: Asked, barred: Barred, seen: BoolArray) -> RoundContext:
         links = cast("Reach", asked.links)
         usable = asked.available & (self._members.here & ~barred.out)[asked.slot]
-        away = self._guard.resting()
-        away[asked.slot[asked.available]] = False
         cost = self._guard.charged(asked.slot, links.price)
         return RoundContext(
             round=self.round + 1,
@@ -151,7 +149,7 @@ class EdgeSelector(Selector):
             server=links.server,
             cost=cost[links.row],
             budget=np.array(list(self.budgets.values())),
-            members=self._members.here & ~(away | barred.away),
+            members=self._members.here & ~(self._guard.resting() & ~seen | barred.away),
         )
 
 
