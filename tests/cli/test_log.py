@@ -37,6 +37,16 @@ def test_a_log_is_verified_with_the_policy_that_it_names(log):
     assert "HEAD NOT FOUND" in run("log", "verify", log, "--head", "0" * 64, code=1)
 
 
+def test_a_client_that_is_a_number_has_its_rounds_explained_when_it_is_forgotten(tmp_path):
+    selector = recorded(log := tmp_path / "log", [*LETTERS_LIST, 7])
+    play(selector, 6)
+    selector.leave([7], forget=True)
+    selector.join(["new"])
+    play(selector, 1)
+    assert "In round 6, 7 was" in run("log", "why", log, "7", "6")
+    assert run("log", "report", log, "--client", "7").startswith("# 7 in rounds 1 to 7")
+
+
 @pytest.mark.parametrize("tells", [True, False])
 def test_a_policy_that_was_never_told_losses_says_so(tmp_path, tells):
     selector = recorded(tmp_path / "log", LETTERS_LIST, Oort(), cohort_size=2)

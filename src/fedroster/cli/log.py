@@ -18,6 +18,8 @@ from fedroster.core.checks import counted, shown
 from fedroster.core.errors import ConfigurationError, LogFileError, MissingDependencyError, UnknownNameError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from fedroster.core.ids import ClientId
     from fedroster.core.protocols import AnyPolicy
     from fedroster.record import Log, LoggedRound
@@ -80,8 +82,8 @@ def _row(log: Log, played: LoggedRound) -> dict[str, Any]:
         "cohort": [ids[slot] for slot in played.chosen.tolist()],
         "status": [None if each == 255 else Status(each).name.lower() for each in played.status.tolist()],
         "time_s": played.exchange_time_s.tolist(),
-        "round_s": None if math.isnan(played.round_s) else played.round_s,
-        "used_s": None if math.isnan(played.used_s) else played.used_s,
+        "round_s": played.round_s,
+        "used_s": played.used_s,
     } | ({"not_begun": played.not_begun} if played.not_begun else {})
 
 
@@ -95,7 +97,7 @@ def _cells(row: dict[str, Any], played: LoggedRound) -> list[str]:
         played.at,
         f"{row['available']} of {row['members']}",
         str(sum(row["excluded"].values())),
-        "" if row["round_s"] is None else f"{row['round_s']:.3g}",
+        "" if math.isnan(row["round_s"]) else f"{row['round_s']:.3g}",
         f"{in_time} of {len(row['cohort'])}",
         played.not_begun or named,
     ]
@@ -114,7 +116,7 @@ def why(
     from fedroster.record.why import why
 
     log = Log(folder)
-    say(why(log, _client(log, client), round, _policy(folder, policy)[0]))
+    say(why(log, _client(client, [*log.ids_at(round), *log.ids]), round, _policy(folder, policy)[0]))
 
 
 @command(group=group)
@@ -133,7 +135,8 @@ def report(
     from fedroster.record.letter import letter
 
     log = Log(folder)
-    said = letter(log, _client(log, client), _policy(folder, policy)[0])
+    ids = (each for played in log.rounds for each in log.ids_at(played.round))
+    said = letter(log, _client(client, ids), _policy(folder, policy)[0])
     if file is None:
         say(said.rstrip("\n"), keep="\n")
     else:
@@ -141,10 +144,9 @@ def report(
         remark(f"written to {file}")
 
 
-def _client(log: Log, text: str) -> ClientId:
-    """The client of a log that a text names."""
-    number = next((each for each in log.ids if isinstance(each, int) and str(each) == text), text)
-    return text if text in log.ids else number
+def _client(text: str, ids: Iterable[ClientId | None]) -> ClientId:
+    """The client that a text names."""
+    return next((each for each in ids if each is not None and str(each) == text), text)
 
 
 @command(group=group)
@@ -305,14 +307,16 @@ def _some(numbers: tuple[int, ...]) -> str:
 
 def _anchor(found: Verified) -> list[str]:
     """What the digest of the last line shows, and what only it can show."""
-    if found.anchor is None and found.flaw:
-        return []
     if found.anchor is None:
-        return [
-            f"Head: {found.head}",
-            "A chain alone cannot show that lines were cut off its end, or that all of it was written again: "
-            "keep the head elsewhere, and give it with --head.",
-        ]
+        return (
+            []
+            if found.flaw
+            else [
+                f"Head: {found.head}",
+                "A chain alone cannot show that lines were cut off its end, or that all of it was written again: "
+                "keep the head elsewhere, and give it with --head.",
+            ]
+        )
     if found.anchor == 0:
         return ["HEAD NOT FOUND: lines were cut off, the log was written again, or it is another log's head."]
     after = found.num_lines - found.anchor
