@@ -252,9 +252,8 @@ class _Open:
             named = cast("tuple[ClientId, ...]", clients)
             predicted_s = float(np.max([*selector.expected_times_s(event.features, clients=named).values()]))
         choice = Choice(event.round, dict.fromkeys(map(str, clients), 0), predicted_s=predicted_s)
-        there = event.seen
-        num_there = int(np.count_nonzero(there))
-        num_free = num_there - sum(int(np.count_nonzero(there[slots])) for slots in event.excluded.values())
+        num_there = int(np.count_nonzero(event.seen))
+        num_free = num_there - sum(map(len, event.excluded.values()))
         known = Outcomes(dict.fromkeys(choice.clients))
         self.round = OpenRound(choice, num_there, num_free, math.nan, outcomes=known, round_s=math.nan)
         self.in_places = event.asked.places is not None

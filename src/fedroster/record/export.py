@@ -64,8 +64,9 @@ def _columns(log: Log, played: LoggedRound, dimension: int, *, cohorts: bool) ->
     ids = log.ids_at(played.round)
 
     def of_cohort(values: Any, missing: Any) -> Any:
-        column = np.full(slots.shape[0], missing, np.asarray(values).dtype)
-        column[chosen] = values[at[chosen]]
+        column = np.full(slots.shape[0], missing)
+        if values is not None:
+            column[chosen] = values[at[chosen]]
         return column
 
     def of_slots(values: Any) -> Any:
@@ -83,11 +84,11 @@ def _columns(log: Log, played: LoggedRound, dimension: int, *, cohorts: bool) ->
         "chosen": chosen,
         "expected_s": of_slots(played.expected_s),
         "owed": of_slots(played.owed),
-        "server": of_cohort(played.chosen * 0 - 1 if played.servers is None else played.servers, -1),
+        "server": of_cohort(played.servers, -1),
         "status": [_WORDS[status] for status in of_cohort(played.status, OPEN).tolist()],
         "time_s": of_cohort(played.exchange_time_s, np.nan),
         "learned_s": of_cohort(played.learned_s, np.nan),
-        "weight": of_cohort(played.learned_s * np.nan if played.weights is None else played.weights, np.nan),
+        "weight": of_cohort(played.weights, np.nan),
         "round_s": np.full(slots.shape[0], played.round_s),
         **{f"context_{d}": contexts[slots, d] for d in range(dimension)},
     }

@@ -179,21 +179,15 @@ def _by_rules(played: LoggedRound, slot: int, ids: list[ClientId | None]) -> tup
         return [], others, whose
     rules, parts = Rules.from_table(played.rules), []
     lists = Lists(rules)
-    at_work = played.busy if played.asked.places else played.chosen[:0]
-    judged = {
-        each: lists.judge(client)
-        for each in {slot, *played.chosen.tolist(), *at_work.tolist()}
-        if (client := ids[each]) is not None
-    }
+    there = [*played.chosen.tolist(), *(played.busy.tolist() if played.asked.places else [])]
+    judged = {each: lists.judge(client) for each in {slot, *there} if (client := ids[each]) is not None}
     if rules.priorities:
         priority = np.full(played.members.shape[0], np.nan)
         priority[list(judged)] = [rank for _, _, rank in judged.values()]
         parts.append(f"its priority was {priority[slot]:g}{_beside(priority, others, '', whose)}")
     if (number := judged[slot][1]) >= 0:
         name, group = list(rules.groups.items())[number]
-        count = sum(
-            judged[each][1] == number for each in [*played.chosen.tolist(), *at_work.tolist()] if each in judged
-        )
+        count = sum(judged[each][1] == number for each in there if each in judged)
         limits = [f"at least {group.least}"] * bool(group.least) + [f"at most {group.most}"] * (group.most is not None)
         parts.append(f"its group {name!r} has {count} of the places ({' and '.join(limits) or 'no limit'})")
         others = others[[judged[each][1] == number for each in others.tolist()]]

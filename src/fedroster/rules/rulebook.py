@@ -297,9 +297,7 @@ class RuleBook:
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The parts to save: an entry of the header, and arrays."""
-        numbers = [number for number, *_ in self._recent]
-        times_s = [at_s for _, at_s, _ in self._recent]
-        cohorts = [slots for *_, slots in self._recent]
+        numbers, times_s, cohorts = zip(*self._recent, strict=True) if self._recent else ((), (), ())
         lengths = [slots.shape[0] for slots in cohorts]
         arrays = {
             "rules.recent_round": np.repeat(np.array(numbers, np.int64), lengths),

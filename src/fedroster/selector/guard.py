@@ -134,7 +134,7 @@ class Guard:
 
     def see(self, available: IntArray | BoolArray, members: BoolArray) -> None:
         """Count absence of members, given the slots, or a mask of them, that are available in a round."""
-        np.add(self._slots.away, 1, out=self._slots.away)
+        self._slots.away += 1
         self._slots.away[~members] = 0
         self._slots.away[available] = 0
 

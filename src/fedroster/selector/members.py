@@ -201,10 +201,7 @@ class Members(Slots):
     def _twin(self, client: ClientId, look: str) -> ClientId | None:
         """Another known client whose name reads the same; None if there is none."""
         others = (look, int(look) if _NUMBER.fullmatch(look) else None, self._odd.get(look))
-        for each in others:
-            if each is not None and each != client and each in self._slot_of:
-                return each
-        return None
+        return next((each for each in others if each not in (None, client) and each in self._slot_of), None)
 
     def _note_look(self, client: ClientId) -> None:
         if isinstance(client, str) and (look := look_of(client)) != client:
