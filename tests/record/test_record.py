@@ -109,11 +109,15 @@ def test_a_round_says_who_was_there_who_paused_and_what_came(tmp_path):
         log.find(9)
 
 
-def test_a_round_that_cannot_be_booked_again_is_not_lost(tmp_path):
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_round_that_cannot_be_booked_again_is_not_lost(answers, tmp_path):
     selector, record = recorded(tmp_path / "log", Floor(), contexts=False)
     play(selector, 3)
     selector.save(tmp_path / "s.npz")
-    play(selector, 1)
+    if answers:
+        play(selector, 1)
+    else:
+        selector.select({client: [1.0, 2.0, 1.0] for client in selector.clients})
     record.close()
     with pytest.raises(LogFileError, match="contexts of all clients"):
         Selector.load(tmp_path / "s.npz", Floor(), observers=[record := Record(tmp_path / "log", contexts=False)])

@@ -429,10 +429,14 @@ class Record:
             self._caught = line.number, line.digest
 
     def take_back(self) -> bool:
-        """Take back the line that could not be booked again, if it is the last: nothing of it was acknowledged."""
-        if self._tried is None or self._tried.number != self._writer.number:
+        """Take back the line that could not be booked again, if it is the last, of which no state knows.
+
+        A state is kept before such a decision is acknowledged.
+        """
+        last = self._writer.number
+        if self._tried is None or self._tried.number != last or any(number >= last for number, _ in self._states()):
             return False
-        self._writer.append(UndoneLine(of=self._writer.number))
+        self._writer.append(UndoneLine(of=last))
         self._caught = self._writer.number, self._writer.digest
         return True
 
