@@ -106,6 +106,12 @@ def test_who_leaves_is_forgotten_in_the_table_and_on_the_disk(tmp_path: Path) ->
     np.testing.assert_allclose(once_more["w"], expected["w"], rtol=1e-5, atol=1e-5)
 
 
+def test_what_a_killed_writer_left_of_an_update_is_removed(tmp_path: Path) -> None:
+    (tmp_path / ".000000001-abc.npz.0123abcd.tmp").write_bytes(b"an update")
+    RememberedUpdates(UpdateMemory(), tmp_path)
+    assert not [*tmp_path.iterdir()]
+
+
 def test_updates_that_are_not_used_or_not_finite_are_not_remembered() -> None:
     memory, model = RememberedUpdates(UpdateMemory(dtype="float16")), first()
     memory.begin(model, NAMES)

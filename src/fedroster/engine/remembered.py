@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedroster.aggregation.memory import UpdateMemory, UpdateTable
 from fedroster.core.errors import ConfigurationError, StateFileError
-from fedroster.core.state import load_arrays, save_arrays
+from fedroster.core.state import load_arrays, remove_leftovers, save_arrays
 from fedroster.engine.replies import outweighing
 
 _KIND = "update"
@@ -66,6 +66,8 @@ class RememberedUpdates:
         if memory.rule != "difference":
             raise ConfigurationError(f"rule is {memory.rule!r}, whose step is no average of replies; use 'difference'")
         self._memory = memory
+        if folder is not None:
+            remove_leftovers(folder)
         self._folder = folder
         self._is_judged = is_judged
         self._samples: dict[str, float] = {}  # by digest
@@ -197,10 +199,7 @@ class RememberedUpdates:
 def _mean(updates: list[tuple[Arrays, float]]) -> tuple[Arrays, float]:
     """What is remembered of a client's updates in one step, and its samples."""
     total = sum(samples for _, samples in updates)
-    mean: Arrays = {}
-    for update, samples in updates:
-        for key, array in update.items():
-            mean[key] = mean.get(key, 0.0) + samples / total * array
+    mean = {key: sum(samples / total * update[key] for update, samples in updates) for key in updates[0][0]}
     return mean, total / len(updates)
 
 

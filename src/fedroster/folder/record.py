@@ -13,12 +13,12 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from fedroster.core.checks import check_choice, check_flag, check_integer, shown
+from fedroster.core.checks import check_choice, check_flag, check_integer, path_of, shown
 from fedroster.core.errors import ConfigurationError, LogFileError, StateFileError
 from fedroster.core.ids import ClientId, ClientSlots
 from fedroster.core.locks import FolderLock
 from fedroster.core.sources import code
-from fedroster.core.state import load_arrays, save_arrays
+from fedroster.core.state import load_arrays, remove_leftovers, save_arrays
 from fedroster.folder.chain import (
     Line,
     Writer,
@@ -115,13 +115,12 @@ class Record:
         check_choice("on_error", on_error, ("raise", "warn"))
         if key is not None and (not isinstance(key, bytes) or len(key) < 16):
             raise ConfigurationError(f"key is a {type(key).__name__}; expected at least 16 secret bytes, or None")
-        if not isinstance(folder, str | os.PathLike):
-            raise ConfigurationError(f"folder is {shown(folder)}; expected the path of a folder")
-        self.folder, self._key = Path(folder), key
+        self.folder, self._key = Path(path_of(folder)), key
         self._contexts, self._on_error = bool(contexts), on_error
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = FolderLock(self.folder)
         try:
+            remove_leftovers(self.folder)
             self._writer = Writer(self.folder, rotate_bytes=int(rotate_bytes))
             self._log = name_of_log(self.folder)
         except BaseException:
