@@ -77,7 +77,7 @@ def test_killed_at_every_byte_of_what_a_decision_writes(policy, contexts, tmp_pa
         shutil.copy(file, copy)  # the line, and not yet the state after it
         os.truncate(copy / file.name, cut)
         fresh = Selector(policy, cohort_size=3)
-        again = entered(fresh, record := Record(copy, contexts=contexts))
+        again = entered(fresh, record := Record(copy, contexts=contexts), {})
         is_there = again.round > acknowledged
         assert is_there <= (cut == written)
         if not is_there:
@@ -163,6 +163,35 @@ def test_with_a_key_no_name_is_kept_and_names_come_back_as_they_are_said(tmp_pat
     assert later.participation()["clinic-2"] == first.participation()["clinic-2"]
     later.observers[0].close()
     assert verify(tmp_path / "log", POLICY).undone == ()
+
+
+@pytest.mark.parametrize("often", [100], indirect=True)
+@pytest.mark.parametrize("restarts", [False, True])
+def test_with_a_key_a_run_whose_rules_changed_goes_on_under_the_last_ones(restarts, tmp_path):
+    folder, first, last = tmp_path / "log", Rules(deny=["a"]), Rules(deny=["b"])
+    selector = begun(folder, key=KEY, rules=first)
+    play(selector, 3)
+    if restarts:
+        selector.observers[0].close()
+        selector = begun(folder, key=KEY, rules=first)
+    for rules in (Rules(deny=["c"]), last):
+        selector.rules = rules
+        play(selector, 3)
+    selector.observers[0].close()
+    with pytest.raises(LogFileError, match="the same rules"):
+        begun(folder, key=KEY, rules=first)
+    again = begun(folder, key=KEY, rules=last)
+    assert (again.rules, again.participation()) == (last, selector.participation())
+    assert ask(again).clients == ask(selector).clients
+    assert verify(folder, POLICY).undone == ()
+
+
+def test_what_a_killed_writer_left_of_a_state_is_removed(tmp_path):
+    begun(tmp_path).observers[0].close()
+    for name in ("snapshot-000000000001.npz", "state-000000000001.npz"):
+        (tmp_path / f".{name}.0123abcd.tmp").write_bytes(b"names and numbers")
+    opened(tmp_path).observers[0].close()
+    assert not [*tmp_path.glob(".*.tmp")]
 
 
 def test_old_files_are_dropped_before_a_state_and_verify_says_so(tmp_path):

@@ -184,8 +184,8 @@ class Record:
         found = ((_STATE.fullmatch(file.name), file) for file in self.folder.iterdir())
         return sorted(((int(match[2]), file) for match, file in found if match), reverse=True)
 
-    def beginning(self, rules: RulesSaid) -> BegunLine:
-        """How the log begins.
+    def beginning(self, rules: RulesSaid, *, has_state: bool) -> BegunLine:
+        """How the log begins; with a key, and a state that has what was decided under other rules, with its last ones.
 
         A hash of rules may stand for ``rules``.
 
@@ -193,6 +193,8 @@ class Record:
             LogFileError: If it has hashes in place of ids or rules, and this record has not the key or the rules.
         """
         said = next(lines_of(self.folder)).content
+        if self._key is not None and has_state and isinstance(said, BegunLine):
+            said = replace(said, settings=(self._writer.said or said).settings)
         named = self._named(said, None, [rules])
         if not isinstance(named, BegunLine) or named.hashed != (self._key is not None):
             raise LogFileError(
@@ -276,8 +278,6 @@ class Record:
                 f"{os.fspath(self.folder)!r} holds the log of {self._writer.number} lines, and this selector is "
                 "new; expected an empty folder, or Selector.open"
             )
-        if self._owes_state and not self._has_gap:
-            self._keep_state()
         if self._is_ours and self._unbooked is not None:
             self._writer.append(UndoneLine(of=self._unbooked))
             self._unbooked = None  # whatever fails from here on: a line is taken back once
@@ -288,6 +288,8 @@ class Record:
         elif self._writer.is_full:
             self._begun()
         self._has_gap = False
+        if self._owes_state or (self._key is not None and isinstance(event, Set)):
+            self._keep_state()
         if isinstance(event, Joined | Left):
             event = replace(event, clients=tuple(map(self.alias, event.clients)))
         line = line_of(event, contexts=self._contexts, key=self._key)
@@ -416,7 +418,7 @@ class Record:
             if has_gap:
                 raise LogFileError("the log goes on after a gap, in which the selector's file was saved; " + _OPEN_IT)
             lines = self._after(*known)
-        begins = place is not None and place.get("begins", False)
+        begins = place and place.get("begins")
         for line in standing(lines):
             said, self._tried = self._named(line.content, members, rules()), line
             if said is None:
@@ -444,9 +446,10 @@ class Record:
         if self._key is None:
             return said
         if isinstance(said, BegunLine | Set) and said.settings.rules.digest:
-            named = (replace(said.settings, rules=each) for each in rules)
-            found = next((each for each in named if hidden(each, self._key) == said.settings), None)
-            return None if found is None else replace(said, settings=found)
+            for each in rules:
+                if hidden(named := replace(said.settings, rules=each), self._key) == said.settings:
+                    return replace(said, settings=named)
+            return None
         if isinstance(said, Joined | Left) and members is not None:
             ids = {self.alias(client): client for client in members.ids if client is not None}
             self._hashes |= set(said.clients) - ids.keys()
@@ -467,13 +470,12 @@ class Record:
 
     def _state(self, place: Any) -> Snapshot:
         """The selector's state without names if there is a key, and the place of the log that has led to it."""
-        began = self._known()
         header, arrays = self._snapshot()
         header |= {"place": place, "log": self._log}
         if self._key is not None:
             header["ids"] = [None if client is None else self.alias(client) for client in header["ids"]]
-            if began.settings.rules.name_clients:
-                header["settings"] = {**header["settings"], "rules": {}}
+            if self._known().settings.rules.name_clients:
+                header["settings"] |= {"rules": {}}
         return header, arrays
 
 

@@ -253,13 +253,17 @@ def said(options: Options) -> dict[str, Any]:
     return {name: getattr(settings, name) for name in changed}
 
 
-def entered(fresh: S, record: Record, changed: Mapping[str, Any] | None = None) -> S:
+def entered(
+    fresh: S,
+    record: Record,
+    changed: Mapping[str, Any],
+) -> S:
     """The selector of a record's folder: a new one begins there, or the one goes on that was left there.
 
     Args:
         fresh: A new selector, which has the record among its observers or gets it.
         record: Its record.
-        changed: Settings that hold from now on if one goes on; None for all of the new one that may be other ones.
+        changed: Settings that hold from now on if one goes on.
 
     Raises:
         ConfigurationError: If the folder's run has another cohort size, number of features or budgets.
@@ -273,12 +277,12 @@ def entered(fresh: S, record: Record, changed: Mapping[str, Any] | None = None) 
             _begin_in(fresh, record, observers)
         return fresh
     settings = fresh._settings
-    began = record.beginning(settings.rules)
+    state = record.newest(fresh._KIND)
+    began = record.beginning(settings.rules, has_state=state is not None)
     expected = f"expected {fresh._learner.policy!r}, a {fresh._KIND}"
     wrong = f"the log is of {began.policy}, a {began.of}; {expected}"
     if began.of != fresh._KIND:
         raise LogFileError(wrong)
-    state = record.newest(fresh._KIND)
     place = None if state is None else state[0]["place"]
     try:
         if state is None:
@@ -300,8 +304,6 @@ def entered(fresh: S, record: Record, changed: Mapping[str, Any] | None = None) 
         now, before = getattr(fresh, name, None), getattr(selector, name, None)
         if now is not None and now != before:
             raise ConfigurationError(f"{name} is {now}, and the folder's run has {before}; expected the same")
-    if changed is None:
-        changed = {name: getattr(settings, name) for name in Options.__annotations__}
     return go_on(selector, observers, place, changed)
 
 
@@ -312,7 +314,7 @@ def _begin_in(fresh: Kept, record: Record, observers: tuple[Observer, ...]) -> N
     is_simple = not fresh.round and len(members.clients) == len(members.ids) == (members.capacity if members.ids else 0)
     fresh._begin(None, is_new=is_simple, tells=False)
     if is_simple and members.ids:
-        record.before(joined := Joined(clients=fresh._members.clients))
+        record.before(joined := Joined(clients=members.clients))
         record(joined, fresh)
 
 
