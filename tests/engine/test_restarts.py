@@ -14,6 +14,8 @@ from fedroster.engine.pushed import PushedRounds, Resumed
 from fedroster.engine.rounds import Rounds
 from fedroster.engine.rules import RoundRules
 from fedroster.errors import ConfigurationError
+from fedroster.folder.chain import lines_of
+from fedroster.folder.events import Left
 from fedroster.policies import ParticipationWeights
 from fedroster.record import Log, verify
 from fedroster.selector import note
@@ -87,6 +89,46 @@ def test_a_loop_begins_again_with_the_round_in_which_it_was_killed(tmp_path):
         assert Loop(rounds).round == done("told") == number - 1  # its model may not be saved
         rounds.settle()
         assert Loop(rounds).round == done("settled") == number
+
+
+class Connected:
+    """An engine's clients, all of them there."""
+
+    num_connected = 4
+
+    def nodes(self, cohort):
+        return NODES
+
+    def may_more_come(self):
+        return False
+
+
+@pytest.mark.parametrize("in_places", [False, True])
+def test_with_a_key_a_round_goes_on_with_the_clients_that_say_their_names_again(in_places, tmp_path):
+    def desk(folder):
+        record = Record(folder, key=b"0123456789abcdef", contexts=False)
+        selector = Selector(POLICY, cohort_size=2, observers=[record])
+        return PushedRounds(Rounds(selector, rules=RoundRules(wait_s=0.0), log=logging.getLogger(__name__)))
+
+    first = desk(tmp_path / "run")
+    chosen = first.begin(Connected(), 1e6, at_most=2 if in_places else None).choice
+    again = desk(after_a_kill(tmp_path / "run", tmp_path / "again"))
+    rounds = again.fill_again(Connected()) if in_places else [again.begin(Connected(), 1e6)]
+    assert {name: at for each in rounds for name, at in each.choice.clients.items()} == chosen.clients
+    assert {(each.choice.round, each.choice.is_resumed) for each in rounds} == {(1, True)}
+    assert set(again.selector.open_rounds()[1]) == chosen.clients.keys()
+
+
+def test_members_that_are_gone_for_long_leave_in_their_order(tmp_path):
+    record = Record(tmp_path)
+    selector = Selector(POLICY, cohort_size=2, observers=[record])
+    rounds = Rounds(selector, rules=RoundRules(absent_rounds=1), log=logging.getLogger(__name__))
+    names = [f"node-{number}" for number in range(9)]
+    rounds.choose([Node(number, NodeContext(name), 0.0) for number, name in enumerate(names)], 1e6)
+    rounds.choose(NODES[:1], 1e6)
+    record.close()
+    (left,) = (line.content for line in lines_of(tmp_path) if isinstance(line.content, Left))
+    assert left.clients == tuple(names)
 
 
 def weighing(folder, **options):

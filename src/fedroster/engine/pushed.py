@@ -92,6 +92,7 @@ class PushedRounds:
             self.rounds.settle(save=False)
             self._rules.of(self.selector.round + 1)  # raises before anything is booked
             if self.rounds.is_resuming:
+                self.rounds.meet(lambda: self._wait_for(clients, None))
                 here = self._wait_for(clients, self.rounds.current.clients)
                 choice = self.rounds.go_on(here)
                 if choice is not None:
@@ -144,6 +145,7 @@ class PushedRounds:
         """A round for each client that was at work before a restart; those that are gone have dropped out."""
         with self.lock:
             self.rounds.is_resuming = False
+            self.rounds.meet(lambda: self._wait_for(clients, None))
             awaited = self.rounds.awaited()
             ids = {name: choice.clients[name] for name, choice in awaited.items()}
             here = {node.name for node in self._wait_for(clients, ids)} if ids else set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import metadata
@@ -113,12 +113,13 @@ class Rounds:
         changed = {name: getattr(settings, name) for name in Options.__annotations__}
         if is_in_places:
             changed["patience_rounds"] = max(selector.patience_rounds, _FILLINGS)
-        try:
-            resumed = selector if record is None else entered(selector, record, changed)
-        except BaseException:
-            if record is not None:
+        resumed = selector
+        if record is not None:
+            try:
+                resumed = entered(selector, record, changed)
+            except BaseException:
                 record.close()
-            raise
+                raise
         self._record = record
         if resumed is not selector:
             log.info("resumed after round %d with %d members", resumed.round, len(resumed.clients))
@@ -143,7 +144,7 @@ class Rounds:
             kept = Log(record.folder)  # a kill came between the decision and its notes
             for decided in kept.rounds[-1:]:
                 if decided.round == resumed.round:  # else the folder begins later
-                    names = map(str, map(kept.ids_at(resumed.round).__getitem__, decided.chosen))
+                    names = map(str, resumed.ids_of(decided.chosen))
                     self.current = replace(self.current, weights=self._weights([*names], decided.weights_by_client))
                     self._note()
 
@@ -216,7 +217,7 @@ class Rounds:
         features = self._contexts.features(
             contexts,
             bandwidth_bps=np.array([node.context.bandwidth_bps or node.measured_bps or assumed_bps for node in nodes]),
-            cold=np.fromiter(map(cold.__getitem__, names), np.bool_, len(names)),
+            cold=np.array([cold[name] for name in names], np.bool_),
             model_bit=model_bit,
         )
         named: dict[str, Any] = {"clients": names, "not_registered": strangers, "at_most": at_most}
@@ -301,13 +302,9 @@ class Rounds:
     def _let_go(self, names: Collection[str]) -> None:
         """Let members go that have been absent for long, given who is there."""
         round_, absent_rounds = self.selector.round, self._absent_rounds
-        members = set(self.selector.clients)
         self._last_seen |= dict.fromkeys(names, round_)
-        gone = [
-            name
-            for name in members.difference(names)
-            if round_ - self._last_seen.setdefault(str(name), round_) >= absent_rounds
-        ]
+        seen = ((name, self._last_seen.setdefault(str(name), round_)) for name in self.selector.clients)
+        gone = [name for name, last in seen if round_ - last >= absent_rounds]  # in the order of members
         if gone:
             self.log.info("%d members have been absent for %d rounds and leave", len(gone), absent_rounds)
             self.selector.leave(gone)
@@ -317,6 +314,12 @@ class Rounds:
         strangers = [node.name for node in nodes if not node.registered]
         names = self.selector.allowed("evaluation", clients=[node.name for node in nodes], not_registered=strangers)
         return set(map(str, names)) if len(names) >= self.selector.rules.least_cohort else set()
+
+    def meet(self, wait: Callable[[], Sequence[Node]]) -> None:
+        """Let in nodes that are waited for before a round goes on, if its names are hashes until they are said."""
+        if self._record and self._record.alias(""):
+            self._let_in(wait())
+            self.current = _last_round(self.selector)
 
     def go_on(self, here: Sequence[Node]) -> Choice | None:
         """Go on with the round that was begun before a restart, so that no node is counted twice.
