@@ -196,7 +196,7 @@ class RememberedUpdates:
             last = number
 
 
-def _mean(updates: list[tuple[Arrays, float]]) -> tuple[Arrays, float]:
+def _mean(updates: list[tuple[dict[str, Any], float]]) -> tuple[Arrays, float]:
     """What is remembered of a client's updates in one step, and its samples."""
     total = sum(samples for _, samples in updates)
     mean = {key: sum(samples / total * update[key] for update, samples in updates) for key in updates[0][0]}

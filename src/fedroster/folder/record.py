@@ -193,7 +193,7 @@ class Record:
             LogFileError: If it has hashes in place of ids or rules, and this record has not the key or the rules.
         """
         said = next(lines_of(self.folder)).content
-        if self._key is not None and has_state and isinstance(said, BegunLine):
+        if self._key and has_state and isinstance(said, BegunLine):
             said = replace(said, settings=(self._writer.said or said).settings)
         named = self._named(said, None, [rules])
         if not isinstance(named, BegunLine) or named.hashed != (self._key is not None):
@@ -288,7 +288,7 @@ class Record:
         elif self._writer.is_full:
             self._begun()
         self._has_gap = False
-        if self._owes_state or (self._key is not None and isinstance(event, Set)):
+        if self._owes_state or (self._key and isinstance(event, Set)):
             self._keep_state()
         if isinstance(event, Joined | Left):
             event = replace(event, clients=tuple(map(self.alias, event.clients)))
