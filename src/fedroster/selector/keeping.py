@@ -253,11 +253,7 @@ def said(options: Options) -> dict[str, Any]:
     return {name: getattr(settings, name) for name in changed}
 
 
-def entered(
-    fresh: S,
-    record: Record,
-    changed: Mapping[str, Any],
-) -> S:
+def entered(fresh: S, record: Record, changed: Mapping[str, Any]) -> S:
     """The selector of a record's folder: a new one begins there, or the one goes on that was left there.
 
     Args:
