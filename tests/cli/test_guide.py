@@ -218,3 +218,34 @@ def test_the_page_and_plan_say_what_the_command_says():
             spare = math.ceil(each.spare * world.cohort_size)
             assert Setting(each.policy.format(beta=share(world)), spare) in tried
             assert Setting(each.policy.format(beta=share(world)), spare, 12.0) in tried
+
+
+TREE = {
+    "No rounds needed": lambda rounds, own_data, keep, limit: not rounds and own_data,
+    "Must every set": lambda rounds, own_data, keep, limit: keep == "chances",
+    "Equal turns": lambda rounds, own_data, keep, limit: keep == "turns",
+    "Edge servers": lambda rounds, own_data, keep, limit: limit == "budgets",
+    "Must updates be used": lambda rounds, own_data, keep, limit: keep == "updates" and limit != "slowest",
+    "Must each client": lambda rounds, own_data, keep, limit: keep != "nothing",
+}
+"""Who says yes to a question of the tree, by its first words."""
+CALLED = {
+    "BySpeed()": "by-speed",
+    "Uniform()": "random",
+    "RoundRobin()": "round-robin",
+    "PartialPooling(beta)": "partial-pooling:beta={beta}",
+    "Floor(beta)": "floor:beta={beta}",
+    "Floor(beta=0.02)": "floor:beta=0.02",
+}
+
+
+def test_the_tree_of_the_page_says_what_the_command_says():
+    lines = re.search(r"^```{decision-tree}.*?\n(.*?)^```", PAGE, re.M | re.S)[1].splitlines()
+    for answers in itertools.product((True, False), (True, False), get_args(Keep), get_args(End)):
+        for line in lines:
+            question, arrow, answer = line.partition(" -> ")
+            if not arrow or next(says for words, says in TREE.items() if question.startswith(words))(*answers):
+                break
+        advised = CALLED[(answer if arrow else line).split(" ")[0]]
+        found = leaf(**dict(zip(("rounds", "own_data", "keep", "limit"), answers, strict=True)))
+        assert found.policy.removesuffix(",V=0.5") == advised, answers
