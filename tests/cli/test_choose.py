@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from commands import call
-from fedroster import Floor, make_policy, make_scenario
+from fedroster import Floor, make_policy, make_scenario, simulate
 from fedroster.cli.choose import End, Keep
 
 ANSWERS = [*itertools.product(get_args(Keep), get_args(End))]
@@ -37,6 +37,18 @@ def test_the_code_runs_and_the_policy_is_of_the_catalogue(keep: str, limit: str,
     tried = beside.partition("fedroster ")[2].split()
     assert tried[0] == ("plan" if spare else "simulate")
     policy.check(make_scenario(tried[1]).spec)
+    assert ("0%" in tried) == (spare and keep == "nothing")  # a plan asked 10 % for each client of a share of 2 %
+
+
+@pytest.mark.parametrize(("clients", "places", "limit"), [(10, 5, "slowest"), (10, 9, "tail"), (3, 7, "slowest")])
+def test_what_is_to_be_tried_has_as_many_clients_and_places(clients: int, places: int, limit: str) -> None:
+    told = ("--keep", "choices", "--limit", limit, "--clients", str(clients), "--places", str(places))
+    tried = chosen(*told)[1].partition("fedroster ")[2].split()
+    settings = dict(each.split("=") for before, each in itertools.pairwise(tried) if before == "--set")
+    assert settings == {"num_clients": str(clients), "cohort_size": str(places)}  # 40 and 8, too few for such shares
+    policy = make_policy(tried[tried.index("--policy") + 1])
+    for _ in simulate(policy, make_scenario(tried[1], settings), rounds=2, seed=0):
+        pass
 
 
 def test_a_share_is_checked_and_half_of_the_equal_one_by_default() -> None:

@@ -103,15 +103,15 @@ def choose(
         asked="" if rounds or is_edge else "at_most=free",
     )
     if when := [f"when {size} have answered"] * bool(spare) + ["at your deadline"] * (limit == "deadline"):
-        code += (
-            f"# End a round {' or '.join(when)}; report who comes later with late=[...]: the policy needs all times.\n"
-        )
+        code += f"# End a round {' or '.join(when)}; report later ones with late=[...]: the policy needs all times.\n"
     if own_data:
         code += "# Average with fedroster.aggregation.memory.UpdateMemory: what slow clients know stays in the model.\n"
     sys.stdout.write(f"{policy}: {find_policy(policy).summary}.\n\n{code}")
-    scenario = "cocs/mnist" if is_edge else "rbcs-f/table-1"
-    tried = f"plan {scenario} --every-client {100.0 * beta:g}% --rounds-under 12s" if spare else f"simulate {scenario}"
-    sys.stderr.write(f"\nTry it: fedroster {tried} --policy {policy} --policy random\n")
+    where = "cocs/mnist" if is_edge else f"rbcs-f/table-1 --set num_clients={number} --set cohort_size={size}"
+    wish = f" --every-client {100.0 * beta * (keep != 'nothing'):g}% --rounds-under 12s" * bool(spare)
+    sys.stderr.write(
+        f"\nTry it: fedroster {'plan' if spare else 'simulate'} {where}{wish} --policy {policy} --policy random\n"
+    )
 
 
 def _asked(what: str, given: Any, kind: Any, *, usual: bool | None = None) -> Any:
