@@ -1,18 +1,20 @@
 """A run that is killed goes on from its folder: the round, its nodes, what was measured of them."""
 
 import logging
+import math
+from types import SimpleNamespace
 
 import pytest
 
 from federations import after_a_kill
 from fedroster import COCS, RBCSF, EdgeSelector, Record, Selector
 from fedroster.core.problem import Status
-from fedroster.engine.choose import Node
+from fedroster.engine.choose import Choice, Node
 from fedroster.engine.contexts import NodeContext
 from fedroster.engine.outcomes import OpenRound, Outcomes
 from fedroster.engine.pushed import PushedRounds, Resumed
 from fedroster.engine.rounds import Rounds
-from fedroster.engine.rules import RoundRules
+from fedroster.engine.rules import Ending, RoundRules
 from fedroster.errors import ConfigurationError
 from fedroster.folder.chain import lines_of
 from fedroster.folder.events import Left
@@ -129,6 +131,19 @@ def test_members_that_are_gone_for_long_leave_in_their_order(tmp_path):
     record.close()
     (left,) = (line.content for line in lines_of(tmp_path) if isinstance(line.content, Left))
     assert left.clients == tuple(names)
+
+
+@pytest.mark.parametrize("predicted_s", [math.nan, 20.0])
+def test_who_is_waited_for_is_said_when_others_took_a_third_of_the_time(tmp_path, caplog, predicted_s):
+    now_s, choice = [299.0], Choice(1, {"a": 1, "b": 2}, predicted_s=predicted_s)
+    desk = PushedRounds(run(tmp_path), now=lambda: now_s[0])
+    ending = Ending(RoundRules(), wanted=2, sent_s=0.0, until_s=math.inf, given_up_s=math.inf)
+    round_ = OpenRound(choice, 2, 2, 0.0, ending, {"b"}, usable=[SimpleNamespace(time_s=100.0)])
+    assert not desk.is_complete(round_)
+    assert "still waiting" not in caplog.text  # it was said after a minute where nothing is predicted
+    now_s[0] = 300.0
+    assert not desk.is_complete(round_)
+    assert "still waiting for b, 300 s; no deadline is set" in caplog.text
 
 
 def weighing(folder, **options):

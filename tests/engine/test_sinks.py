@@ -70,6 +70,20 @@ def test_what_was_expected_is_in_the_report(tmp_path):
     assert (tmp_path / "rounds.csv").stat().st_mode & 0o777 == 0o600
 
 
+def test_of_clients_without_a_time_nothing_is_expected():
+    selector, kept = watched(RBCSF(beta=0.2))
+    rounds(selector, 1)
+    assert math.isnan(kept.reports[0].metrics()["predicted_s"])  # RBCS-F says 0
+
+
+def test_alerts_name_methods_that_a_selector_has():
+    if not ALERTS.exists():
+        pytest.skip("the example is not part of this distribution")
+    named = re.findall(r"selector\.(\w+)\(", ALERTS.read_text())
+    assert named
+    assert all(hasattr(Selector, name) for name in named)
+
+
 def test_behind_an_engine_a_sink_gets_each_round_once(tmp_path):
     kept = Kept()
     selector = Selector(Uniform(), cohort_size=1, clients=["a"], observers=[kept])

@@ -297,8 +297,8 @@ class PushedRounds:
         """One line in a round that takes several times its expected time, where no deadline ends it."""
         deadline_s = round_.ending.rules.deadline_s
         why, since_s = ("no deadline is set", 0.0) if deadline_s == math.inf else ("too few have answered", deadline_s)
-        expected_s = max([round_.choice.predicted_s, *(reply.time_s for reply in round_.usable)])
-        usual_s = _SILENCE * (0.0 if math.isnan(expected_s) else expected_s)
+        # From 0 on: what is predicted may be NaN, which stays where it stands first.
+        usual_s = _SILENCE * max([0.0, round_.choice.predicted_s, *(reply.time_s for reply in round_.usable)])
         if not round_.was_said and round_.waiting and waited_s - since_s >= max(_MINUTE_S, usual_s):
             round_.was_said = True
             names = ", ".join(sorted(round_.waiting)[:10])

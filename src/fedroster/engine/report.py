@@ -120,7 +120,7 @@ class RoundReport:
             "select_s": self.select_s,
             "round_s": self.round_s,
             "used_s": self.used_s,
-            "predicted_s": self.predicted_s,
+            "predicted_s": self.predicted_s if self.predicted_s > 0.0 else math.nan,
             "least_rate": self.least_rate,
             "longest_queue": float(self.backlog.max()) if self.backlog.shape[0] else math.nan,
             "resumed": int(self.resumed),
