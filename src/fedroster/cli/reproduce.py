@@ -20,8 +20,8 @@ def reproduce(
     figure: Annotated[
         list[str] | None,
         typer.Option(
-            help="Figure, such as 2; may be repeated. All if not given; an unknown name lists them. Figures with "
-            "training need --scale.",
+            help="Figure, such as 2; may be repeated. All if not given; an unknown name lists them, with --scale also "
+            "those with training, which need it.",
         ),
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=10, help="Rounds of each run; the paper's if not given.")] = None,
