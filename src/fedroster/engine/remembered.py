@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,6 @@ from fedroster.core.state import load_arrays, remove_leftovers, save_arrays
 from fedroster.engine.replies import outweighing
 
 _KIND = "update"
-_KEPT = 2
-"""Updates of a client that stay on the disk: the model that an engine goes on from may be a round old."""
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -55,6 +53,8 @@ class RememberedUpdates:
     with which the engine goes on, or later, are not in it, and not in the table.
     """
 
+    _table: UpdateTable  # since the first round
+
     def __init__(self, memory: UpdateMemory, folder: Path | None = None, *, is_judged: bool = True) -> None:
         """Begin, or go on with what is in ``folder``; None to keep nothing.
 
@@ -71,7 +71,6 @@ class RememberedUpdates:
         self._folder = folder
         self._is_judged = is_judged
         self._samples: dict[str, float] = {}  # by digest
-        self._table: UpdateTable | None = None
         self._row: dict[str, int] = {}  # by digest
         self._free: list[int] = []  # rows of those that left
         self._model: Arrays = {}
@@ -88,15 +87,15 @@ class RememberedUpdates:
         self._held = {}
         files = self._files()
         names = {digest_of(str(name)) for name in members}
-        if self._table is None:
+        if not hasattr(self, "_table"):
             known = sorted(names | {file.stem[10:] for file in files})
             self._row = {digest: row for row, digest in enumerate(known)}
             self._table = UpdateTable(self._memory, self._model, len(known))
-            self._load(self._table, files)
+            self._load(files)
         gone = self._row.keys() - names
-        self._forget(self._table, gone)
+        self._forget(gone)
         self._free += [self._row.pop(digest) for digest in sorted(gone)]
-        self._seat(self._table, names)
+        self._seat(names)
         for file in files:
             if file.stem[10:] not in names:
                 file.unlink(missing_ok=True)
@@ -119,11 +118,10 @@ class RememberedUpdates:
             weight: c, >= 0.
             base: The model that it was trained from, where that is an older one; None for the round's.
         """
-        assert self._table is not None
         returned = _floats(reply)
         digest = digest_of(name)
         if digest not in self._row:  # it left while it was at work
-            self._seat(self._table, {digest})
+            self._seat({digest})
         base = self._model if base is None else base
         update = {key: (returned[key].astype(np.float64) - base[key])[None] for key in self._model}
         if not self._table.usable(update, 1)[0]:
@@ -133,11 +131,13 @@ class RememberedUpdates:
         moved = self._table.rewritten(rows, update, np.array([weight]))
         return {key: (array + moved[key][0]).astype(returned[key].dtype) for key, array in self._model.items()}
 
-    def end(self, number: int, used: Iterable[str]) -> None:
-        """Remember the updates of a round that are used; they are on the disk when this returns."""
-        assert self._table is not None
+    def end(self, number: int, used: Iterable[str], *, saved: int | None = None) -> None:
+        """Remember the updates of a round that are used; they are on the disk when this returns.
+
+        The model after round ``saved`` is the oldest that an engine may go on from; None for the last one's.
+        """
         found = {digest: _mean(self._held[digest]) for digest in sorted(self._held.keys() & set(map(digest_of, used)))}
-        self._learn(self._table, found)
+        self._learn(found)
         if self._folder is None:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -145,28 +145,29 @@ class RememberedUpdates:
             arrays = {key: array.astype(self._memory.dtype) for key, array in update.items()}
             header = {"samples": samples, "sent": self._sent()}
             save_arrays(self._folder / f"{number:09d}-{digest}.npz", arrays, header, kind=_KIND, private=True)
-            for old in self._files(digest)[:-_KEPT]:
-                old.unlink(missing_ok=True)
+            for old, later in pairwise(self._files(digest)):
+                if int(later.stem[:9]) <= (number - 1 if saved is None else saved):
+                    old.unlink(missing_ok=True)
 
-    def _seat(self, table: UpdateTable, digests: Collection[str]) -> None:
+    def _seat(self, digests: Collection[str]) -> None:
         """Give a row to each that has none."""
         for digest in sorted(digests - self._row.keys()):
             self._row[digest] = self._free.pop() if self._free else len(self._row)
         here = np.zeros(len(self._row) + len(self._free), np.bool_)
         here[list(self._row.values())] = True
-        table.hold(here)
+        self._table.hold(here)
 
-    def _learn(self, table: UpdateTable, found: Mapping[str, tuple[Arrays, float]]) -> None:
+    def _learn(self, found: Mapping[str, tuple[Arrays, float]]) -> None:
         updates = {key: np.concatenate([each[key] for each, _ in found.values()]) for key in self._model if found}
         rows = np.array([self._row[digest] for digest in found], np.int64)
-        table.step(rows, updates, np.array([samples for _, samples in found.values()]))
+        self._table.step(rows, updates, np.array([samples for _, samples in found.values()]))
         self._samples |= {digest: samples for digest, (_, samples) in found.items()}
         if self._is_judged:
-            self._forget(table, outweighing(self._samples))
+            self._forget(outweighing(self._samples))
 
-    def _forget(self, table: UpdateTable, digests: Collection[str]) -> None:
+    def _forget(self, digests: Collection[str]) -> None:
         gone = np.array([self._row[digest] for digest in digests], np.int64)
-        table.forget(gone[table.known[gone]])
+        self._table.forget(gone[self._table.known[gone]])
         self._samples = {digest: samples for digest, samples in self._samples.items() if digest not in digests}
 
     def _sent(self) -> str:
@@ -176,7 +177,7 @@ class RememberedUpdates:
         """Updates on the disk, the oldest first."""
         return [] if self._folder is None else sorted(self._folder.glob(f"{'[0-9]' * 9}-{digest}.npz"))
 
-    def _load(self, table: UpdateTable, files: list[Path]) -> None:
+    def _load(self, files: list[Path]) -> None:
         """Learn round by round what is on the disk, up to the model that is sent now."""
         sent = self._sent()
         shapes = {key: array.shape for key, array in self._model.items()}
@@ -191,8 +192,8 @@ class RememberedUpdates:
             if any({key: array.shape[1:] for key, array in each.items()} != shapes for each, _ in found.values()):
                 raise StateFileError(f"{str(self._folder)!r} has updates of another model; expected another folder")
             for _ in range(number - last - 1):
-                self._learn(table, {})  # rows grow older in rounds without an update, too
-            self._learn(table, {digest: (each, header["samples"]) for digest, (each, header) in found.items()})
+                self._learn({})  # rows grow older in rounds without an update, too
+            self._learn({digest: (each, header["samples"]) for digest, (each, header) in found.items()})
             last = number
 
 

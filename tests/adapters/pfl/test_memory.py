@@ -89,6 +89,7 @@ def play(
     weighed: bool = False,
     last: Any = None,
     validated: int = 0,
+    frequency: int = 1,
 ) -> tuple[dict[str, np.ndarray], Seen]:
     np.random.seed(0)  # noqa: NPY002 -- pfl draws from it
     torch.manual_seed(0)
@@ -102,7 +103,7 @@ def play(
     others = [seen, *([WeightByDatapoints()] if weighed else []), *([last] if last else [])]
     callbacks = []
     if folder is not None:
-        callbacks = [RestoreTrainingCallback([RunCheckpoint(model, algorithm, users)], str(folder / "run"))]
+        callbacks = [RestoreTrainingCallback([RunCheckpoint(model, algorithm, users)], str(folder / "run"), frequency)]
     algorithm.run(
         NNAlgorithmParams(
             central_num_iterations=rounds,
@@ -182,12 +183,13 @@ def test_weights_that_nobody_applies_are_refused() -> None:
         users.get_cohort(4)
 
 
-def test_a_run_that_is_stopped_goes_on_as_if_it_was_not(tmp_path: Path) -> None:
+@pytest.mark.parametrize("frequency", [1, 5])
+def test_a_run_that_is_stopped_goes_on_as_if_it_was_not(tmp_path: Path, frequency: int) -> None:
     options = UpdateMemory()
-    straight, _ = play(8, options)
-    play(5, options, tmp_path)
-    resumed, seen = play(8, options, tmp_path)
-    assert 0 < len([each for each in seen.rounds if each]) < 8
+    straight, _ = play(12, options)
+    play(9, options, tmp_path, frequency=frequency)
+    resumed, seen = play(12, options, tmp_path, frequency=frequency)
+    assert frequency < len([each for each in seen.rounds if each]) + 1 < 9
     for name in straight:
         np.testing.assert_allclose(resumed[name], straight[name], rtol=1e-4, atol=1e-5)
 

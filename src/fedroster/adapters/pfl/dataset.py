@@ -110,7 +110,9 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
         clock_s: Simulated time since the beginning, seconds.
         round_s: Simulated length of the last round, seconds.
         iterations: Cohorts that were given to pfl.
+        saved: How many that were at the last checkpoint; None before the first.
         factors: What updates of this worker's users are still to be scaled by; None if no postprocessor asks.
+        losses: That users of the present cohort measured, for policies that learn from them.
         signatures: Of the present cohort's updates, by user; None if no postprocessor tells them.
     """
 
@@ -156,6 +158,7 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
         self.selector = selector
         self.clock_s = self.round_s = 0.0
         self.iterations = 0
+        self.saved: int | None = None
         self.factors: dict[ClientId, float] | None = None
         self.signatures: dict[ClientId, FloatArray] | None = None
         self.seed = seed
@@ -163,16 +166,11 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
         self._make_dataset, self._network = make_dataset, network
         self._streams = Streams(seed)
         self._state = network.init(rng=self._streams.at("environment-init"))
-        self._losses: dict[ClientId, float] = {}
+        self.losses: dict[ClientId, float] = {}
         self._untold: tuple[int, dict[str, Any]] | None = None
         self._last_used = np.full(num_clients, -1, np.int64)  # iterations
         self._kept_separation = 1
         self._moment = 0  # rounds of the network; rules may forbid to begin one of the selector's
-
-    @property
-    def least_separation(self) -> int:
-        """Iterations of pfl from one participation of a user to its next are at least this many: what the rules say."""
-        return int(self.selector.rules.least_separation)
 
     def keep_separation(self, iterations: int | None = None) -> int:
         """Keep a separation from now on, whatever becomes of the rules: noise is calibrated for it.
@@ -189,11 +187,12 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
         """
         if self.iterations:
             raise ConfigurationError(_NOISE_IS_LOST)
-        iterations = self.least_separation if iterations is None else iterations
+        guaranteed = int(self.selector.rules.least_separation)
+        iterations = guaranteed if iterations is None else iterations
         check_integer("separation", iterations, least=2)
-        if iterations > self.least_separation:
+        if iterations > guaranteed:
             raise ConfigurationError(
-                f"a separation of {iterations} is wanted, and the selector's rules guarantee {self.least_separation}; "
+                f"a separation of {iterations} is wanted, and the selector's rules guarantee {guaranteed}; "
                 f"expected Selector(..., rules=Rules(least_separation={iterations}))"
             )
         self._kept_separation = iterations
@@ -267,7 +266,7 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
         self._untold = number, told
         used: IntArray = links[feedback.status == Status.COMPLETED]
         # A round without an update is no iteration of pfl's, so a rule of rounds alone would be too weak.
-        separation = max(self._kept_separation, self.least_separation)
+        separation = max(self._kept_separation, int(self.selector.rules.least_separation))
         early = (self._last_used[used] >= 0) & (self.iterations - self._last_used[used] < separation)
         return used[~early]
 
@@ -283,20 +282,16 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
             self._weights = dict(zip(cohort.clients, cohort.weights, strict=True))
         return cohort.round, cohort.clients
 
-    def report_losses(self, losses: dict[ClientId, float]) -> None:
-        """Take the losses that users of the present cohort measured, for policies that learn from them."""
-        self._losses |= losses
-
     def _tell(self) -> None:
         """Tell the selector what came back from the last round, and what its users measured since."""
         if self._untold is None:
             return
         number, told = self._untold
-        losses = {user: loss for user, loss in self._losses.items() if user in told["times_s"]}
+        losses = {user: loss for user, loss in self.losses.items() if user in told["times_s"]}
         if self.signatures:
             told["signatures"] = self.signatures.copy()
             self.signatures.clear()
-        self._untold, self._losses = None, {}
+        self._untold, self.losses = None, {}
         self.selector.observe(number, losses=losses or None, **told)
 
     # ---------------------------------------------------------------- keep
@@ -314,6 +309,7 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
         arrays = pack(self._state, "network.") | {"last_used": self._last_used}
         save_arrays(folder / f"{_NETWORK}-{number}.npz", arrays, header, kind="pfl-network")
         self.selector.save(folder / _SELECTOR, replace=True)  # with it the new state counts
+        self.saved = self.iterations
         for old in folder.glob(f"{_NETWORK}-*.npz"):
             if old.name != f"{_NETWORK}-{number}.npz":
                 old.unlink(missing_ok=True)
@@ -348,8 +344,9 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
         last_used = take(arrays, "last_used", np.int64, self._last_used.shape, least=-1, most=iterations)
         self._state = unpack(self._state, arrays, "network.", spec=self._network.spec)
         self.selector, self.clock_s, self._moment = selector, clock_s, moment
-        self.iterations, self._last_used = iterations, last_used
-        self._untold, self._losses = None, {}
+        self.iterations = self.saved = iterations
+        self._last_used = last_used
+        self._untold, self.losses = None, {}
 
 
 class SelectionMetrics(TrainingProcessCallback):

@@ -54,7 +54,7 @@ class ReportLosses(Postprocessor):
     def postprocess_server_metrics(self, *, central_context: CentralContext, aggregate_metrics: Metrics) -> Metrics:
         """Tell the selector what the users of all workers measured."""
         sums = zip(self._dataset.users, *summed(self._measured).tolist(), strict=True)
-        self._dataset.report_losses({user: total / count for user, total, count in sums if count})
+        self._dataset.losses |= {user: total / count for user, total, count in sums if count}
         self._measured[:] = 0.0
         return Metrics()
 

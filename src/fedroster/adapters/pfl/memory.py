@@ -103,6 +103,6 @@ class RememberUpdates(WeighUpdates):
     ) -> tuple[MappedVectorStatistics, Metrics]:
         """Remember the updates of the iteration."""
         if self._came:
-            self._updates.end(self._dataset.iterations, self._came)
+            self._updates.end(self._dataset.iterations, self._came, saved=self._dataset.saved)
         self._came = []
         return stats, Metrics()
