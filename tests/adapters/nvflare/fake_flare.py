@@ -148,6 +148,7 @@ class Engine:
         self.controller.set_communicator(communicator)
         threads = [threading.Thread(target=self._poll, args=(client,), daemon=True) for client in self.clients]
         with self.new_context() as fl_ctx:
+            fl_ctx.set_prop(ReservedKey.RUN_ABORT_SIGNAL, self.signal, private=True, sticky=True)
             communicator.initialize_run(fl_ctx)
             self.controller.initialize(fl_ctx)
             for thread in threads:
@@ -196,3 +197,18 @@ class Engine:
                 continue  # as FLARE's client: it throws its result away
             with self.new_context() as fl_ctx:
                 communicator.process_submission(client, name, task_id, reply, fl_ctx)
+
+
+def run(kind, sites: dict[str, Site], *, size: int, rounds: int, at: float = 0.0, poll_s: float = 0.02, **options):
+    """A job with a controller of FLARE's, whose model begins at a number: the controller, and what has run it."""
+    controller = kind(
+        num_clients=size,
+        num_rounds=rounds,
+        model=FLModel(params={name: array + at for name, array in model().items()}),
+        persistor_id="",
+        task_check_period=0.02,
+        **options,
+    )
+    engine = Engine(controller, sites, poll_s=poll_s)
+    engine.run()
+    return controller, engine

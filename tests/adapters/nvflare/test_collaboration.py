@@ -61,16 +61,9 @@ def test_a_client_that_is_lost_late_is_learned_as_a_slow_one(fate, deadline_s):
         assert [reply.name for reply in clients.call("train", model())] == ["good"]
     (told,) = (event for event in told if isinstance(event, Told))
     assert told.learned_s.max() >= 0.5
+    assert reports[0].status["lost"] is (Status.DROPPED if fate == "gone" else Status.FAILED)
     assert reports[0].round_s >= 0.5
     assert reports[0].used_s < 0.4
-
-
-def test_a_killed_client_has_dropped_out():
-    sites = {"dead": Site(fate=("gone",)), "good": Site()}
-    with job(sites):
-        clients, reports = clients_of(m=2)
-        assert [reply.name for reply in clients.call("train", model())] == ["good"]
-        assert reports[0].status["dead"] is Status.DROPPED
 
 
 @pytest.mark.parametrize(
@@ -174,17 +167,7 @@ def test_a_run_goes_on_after_a_restart_with_the_interrupted_round(tmp_path):
         clients.release()
 
 
-def test_evaluation_asks_those_that_are_idle_and_does_not_wait_for_the_dead():
-    sites = {"slow": Site(fate=(0.3,)), "dead": Site(fate=("gone",)), "good": Site()}
-    for site in sites.values():
-        site.evaluate = lambda model: {"accuracy": 0.5}
-    with job(sites):
-        clients, _ = clients_of(m=3, rules=RoundRules(deadline_s=0.1))
-        clients.call("train", model())
-        assert clients.ask("evaluate", model()) == {"good": {"accuracy": 0.5}}
-
-
-def test_a_client_that_is_back_is_asked_while_the_call_that_it_lost_goes_on_at_others():
+def test_evaluation_asks_the_idle_not_the_dead_and_one_that_is_back_while_its_lost_call_goes_on_at_others():
     sites = {"slow": Site(fate=(1.0,)), "dead": Site(fate=("gone",)), "late": Site(fate=("ok", 0.4))}
     for site in sites.values():
         site.evaluate = lambda model: 0.5

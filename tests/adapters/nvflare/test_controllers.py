@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
+import threading
 
 import numpy as np
 import pytest
 
 pytest.importorskip("nvflare", reason="needs NVFlare: run .ci/nvflare, or install the extra 'nvflare'")
 
-from fake_flare import Engine, Site, model
+from fake_flare import Site, model, run
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.workflows.fedavg import FedAvg
 
@@ -39,7 +39,6 @@ def play(
     kind=SelectingFedAvg,
     num_clients=None,
     poll_s=0.02,
-    watch=lambda engine: None,
     **attributes,
 ):
     reports = []
@@ -51,16 +50,7 @@ def play(
     Own.rules = rules or RoundRules(wait_s=5.0)
     for name, value in attributes.items():
         setattr(Own, name, value)
-    controller = Own(
-        num_clients=num_clients or m,
-        num_rounds=rounds,
-        model=FLModel(params=model()),
-        persistor_id="",
-        task_check_period=0.02,
-    )
-    engine = Engine(controller, sites, poll_s=poll_s)
-    watch(engine)
-    engine.run()
+    controller, engine = run(Own, sites, size=num_clients or m, rounds=rounds, poll_s=poll_s)
     return controller, engine, reports
 
 
@@ -76,33 +66,21 @@ def test_fedavg_trains_on_the_cohort_and_its_rates_are_those_of_the_clients_own_
     assert all(len(site.log) == len(set(site.log)) for site in sites.values())
 
 
-def test_a_client_that_raises_and_one_that_answers_garbage_neither_stop_the_job_nor_look_fast():
-    wrong = FLModel(params={"w": np.full((3, 2), np.nan), "b": np.zeros(2)})
-    sites = {"raises": Site(fate=("raises",)), "garbage": Site(fate=(wrong,)), "good": Site(delay_s=0.05)}
-    controller, engine, reports = play(sites, rounds=2, m=3)
-    assert not engine.panics
-    assert reports[0].status == {
-        "raises": Status.FAILED,
-        "garbage": Status.FAILED,
-        "good": Status.COMPLETED,
+def test_what_cannot_be_used_neither_stops_the_job_nor_looks_fast_nor_owns_the_model():
+    fates = {
+        "raises": ("raises", "EXECUTION_EXCEPTION"),
+        "garbage": (FLModel(params={"w": np.full((3, 2), np.nan), "b": np.zeros(2)}), "not finite"),
+        "huge": (({"w": np.full((3, 2), 1e30), "b": np.zeros(2)}, {"num-examples": 3}), "its change is"),
+        "heavy": (({"w": np.full((3, 2), 9.0), "b": np.zeros(2)}, {"num-examples": 1e18}), "its weight is"),
     }
-    assert set(reports[0].times_s) == {"good"}
-    assert "EXECUTION_EXCEPTION" in reports[0].reasons["raises"]
-    assert "not finite" in reports[0].reasons["garbage"]
-    assert (controller.saved.params["w"] == 2.0).all()
-
-
-def test_a_diverged_result_and_a_weight_that_would_own_the_model_are_refused():
-    huge = {"w": np.full((3, 2), 1e30), "b": np.zeros(2)}, {"num-examples": 3}
-    heavy = {"w": np.full((3, 2), 9.0), "b": np.zeros(2)}, {"num-examples": 1e18}
-    sites = {f"site-{n}": Site() for n in range(3)} | {"huge": Site(fate=(huge,)), "heavy": Site(fate=(heavy,))}
-    controller, engine, reports = play(sites, rounds=2, m=5)
+    good = {f"site-{n}": Site(delay_s=0.05) for n in range(3)}
+    sites = good | {name: Site(fate=(fate,)) for name, (fate, _) in fates.items()}
+    controller, engine, reports = play(sites, rounds=2, m=7)
     assert not engine.panics
     for report in reports:
-        failed = {name for name, how in report.status.items() if how is Status.FAILED}
-        assert failed == {"huge", "heavy"}
-    assert "its weight is" in reports[0].reasons["heavy"]
-    assert "its change is" in reports[0].reasons["huge"]
+        assert {name for name, how in report.status.items() if how is Status.FAILED} == set(fates)
+        assert set(report.times_s) == set(good)
+        assert all(said in report.reasons[name] for name, (_, said) in fates.items())
     assert (controller.saved.params["w"] == 2.0).all()
 
 
@@ -198,36 +176,62 @@ def test_the_first_round_waits_for_clients_that_start_slowly():
     assert reports[0].num_in_time == 3
 
 
-def test_nobody_there_ends_the_job_with_a_reason():
-    _, engine, _ = play({"dead": Site(fate=("gone",))}, m=1, rules=RoundRules(wait_s=0.2))
-    assert "no client can be chosen after 0.2 s: 0 clients are connected" in engine.panics[0]
+@pytest.mark.parametrize(
+    ("fate", "options", "said"),
+    [
+        ("gone", {"m": 1, "rules": RoundRules(wait_s=0.2)}, "no client can be chosen after 0.2 s: 0 clients are conn"),
+        ("ok", {"m": 1, "num_clients": 2}, "num_clients is 2 and cohort_size is 1; expected the same"),
+    ],
+)
+def test_a_job_that_cannot_begin_ends_with_a_reason(fate, options, said):
+    _, engine, _ = play({"a": Site(fate=(fate,))}, **options)
+    assert said in engine.panics[0]
 
 
-def test_another_number_of_clients_than_the_selector_has_is_refused():
-    _, engine, _ = play({"a": Site(), "b": Site()}, m=1, num_clients=2)
-    assert "num_clients is 2 and cohort_size is 1; expected the same" in engine.panics[0]
+class Full(SelectingFedAvg):
+    """The disk is full when the second model is saved."""
+
+    def save_model(self, model):
+        if self.current_round == 1:
+            raise OSError("no space left on device")
+        super().save_model(model)
 
 
-def test_a_round_that_was_aborted_is_played_again_by_the_same_clients(tmp_path):
-    class Aborting(Site):
-        def train(self, model, number=0):
-            if len(self.log) == 1:
-                self.abort()
-                time.sleep(0.3)
-            return super().train(model, number)
+class Aborted(Full):
+    """The job is aborted while its second round is played."""
 
-    sites = {name: Aborting() for name in ("a", "b", "c")}
+    save_model = SelectingFedAvg.save_model
 
-    def watch(engine):
-        for site in sites.values():
-            site.abort = lambda: engine.signal.trigger(True)
+    def sample_clients(self, num_clients=None):
+        if self.current_round == 1:
+            threading.Timer(0.2, self.abort_signal.trigger, [True]).start()
+        return super().sample_clients(num_clients)
 
-    _, _, before = play(sites, rounds=9, state_dir=tmp_path, watch=watch)
-    for site in sites.values():
-        site.abort = lambda: None
+
+class Refused(SelectingFedAvg):
+    """The second round cannot be sent."""
+
+    def send_model(self, **options):
+        super().send_model(**options, min_responses=3 * self.current_round)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (Aborted, None),
+        (Full, "no space left"),
+        (Refused, "min_responses is 3; expected at most cohort_size = 2"),
+    ],
+)
+def test_a_round_whose_model_was_not_saved_is_played_again_by_the_same_clients(tmp_path, kind, said):
+    sites = {name: Site(delay_s=0.5 if kind is Aborted else 0.01) for name in "abc"}
+    controller, engine, _ = play(sites, rounds=3, state_dir=tmp_path, kind=kind)
+    assert said is None or said in engine.panics[0]
+    again, _, after = play(sites, rounds=1, state_dir=tmp_path)
+    assert (after[0].resumed, after[0].round) == (True, 2)
+    assert again._desk.selector.participation() == controller._desk.selector.participation()
     _, _, after = play(sites, rounds=1, state_dir=tmp_path)
-    assert after[0].resumed
-    assert after[0].round == len(before) + 1
+    assert (after[0].resumed, after[0].round) == (False, 3)
 
 
 class Blocking(FedAvg):
@@ -253,11 +257,6 @@ def test_a_blocking_controller_gets_the_replies_that_count(options, rules):
     assert not engine.panics
     assert [result.meta["client_name"] for result in controller.got] == ["fast"]
     assert reports[0].status == {"slow": None, "fast": Status.COMPLETED}
-
-
-def test_more_results_than_a_round_has_clients_are_refused():
-    _, engine, _ = play({"a": Site(), "b": Site()}, kind=SelectingBlocking, options={"min_responses": 3})
-    assert "min_responses is 3; expected at most cohort_size = 2" in engine.panics[0]
 
 
 def test_fewer_clients_than_a_cohort_are_waited_for_and_warned_of(caplog):

@@ -7,10 +7,10 @@ import pytest
 
 pytest.importorskip("nvflare", reason="needs NVFlare: run .ci/nvflare, or install the extra 'nvflare'")
 
-from fake_flare import job, model
+from fake_flare import job, model, run
 from nvflare.app_common.abstract.fl_model import ParamsType
 from test_collaboration import clients_of
-from test_weighed import Moving, Unchecked, Weighing, play
+from test_weighed import Moving, Unchecked, Weighing
 
 from fedroster import Selector
 from fedroster.aggregation.signatures import signatures_of
@@ -34,7 +34,7 @@ class Comparing(Weighing):
 @pytest.mark.parametrize("kind", [ParamsType.FULL, ParamsType.DIFF])
 def test_a_signature_is_of_the_update_and_a_refused_result_has_none(kind, told):
     sites = {f"site-{number}": Moving(number, kind) for number in range(3)} | {"site-3": Broken(3, kind)}
-    _, engine = play(Comparing, sites, rounds=3)
+    _, engine = run(Comparing, sites, size=4, rounds=3, at=3.0)
     assert not engine.panics
     assert len(told) == 3
     zero = model()
@@ -57,9 +57,10 @@ def test_a_model_without_the_bias_that_a_policy_wants_ends_the_run_with_the_reas
         classes = 7
 
     sites = {f"site-{number}": Moving(number, ParamsType.FULL) for number in range(4)}
-    assert not play(Balancing, sites, rounds=2)[1].panics
+    assert not run(Balancing, sites, size=4, rounds=2, at=3.0)[1].panics
     sites = {f"site-{number}": Moving(number, ParamsType.FULL) for number in range(4)}
-    assert "expected 7 classes in the last of one dimension" in str(play(Lacking, sites, rounds=2)[1].panics)
+    _, engine = run(Lacking, sites, size=4, rounds=2, at=3.0)
+    assert "expected 7 classes in the last of one dimension" in str(engine.panics)
 
 
 @pytest.mark.parametrize("options", [{"enable_tensor_disk_offload": True}, {}])

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("nvflare", reason="needs NVFlare: run .ci/nvflare, or install the extra 'nvflare'")
 
-from fake_flare import Engine, Site, model
+from fake_flare import Site, model, run
 from nvflare.apis.fl_constant import FLMetaKey
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.workflows.fedavg import FedAvg
@@ -52,25 +52,10 @@ class Weighing(Selecting, FedAvg):
         self.saved = [*getattr(self, "saved", []), {name: array.copy() for name, array in model.params.items()}]
 
 
-def play(kind, sites, rounds=4, **options):
-    start = {name: array + 3.0 for name, array in model().items()}
-    controller = kind(
-        num_clients=4,
-        num_rounds=rounds,
-        model=FLModel(params=start),
-        persistor_id="",
-        task_check_period=0.02,
-        **options,
-    )
-    engine = Engine(controller, sites)
-    engine.run()
-    return controller, engine
-
-
 @pytest.mark.parametrize("kind", [ParamsType.FULL, ParamsType.DIFF])
 def test_fedavgs_own_average_gives_the_weighted_sum(kind):
     sites = {f"site-{number}": Moving(number, kind) for number in range(6)}
-    controller, engine = play(Weighing, sites)
+    controller, engine = run(Weighing, sites, size=4, rounds=4, at=3.0)
     assert not engine.panics
     assert len(controller.decided) == len(controller.saved) == 4
     at = {name: array + 3.0 for name, array in model().items()}
@@ -87,7 +72,7 @@ def test_fedavgs_own_average_gives_the_weighted_sum(kind):
 def test_what_does_not_come_moves_nothing():
     sites = {f"site-{number}": Moving(number, ParamsType.FULL) for number in range(4)}
     sites["site-3"].train = Site(fate=("raises",)).train
-    controller, engine = play(Weighing, sites, rounds=1)
+    controller, engine = run(Weighing, sites, size=4, rounds=1, at=3.0)
     assert not engine.panics
     step = sum(
         weight * (1.0 + sites[name].number) for name, weight in controller.decided[0].items() if name != "site-3"
@@ -138,6 +123,6 @@ def test_a_difference_is_judged_by_its_own_size():
 
     sites = {f"site-{number}": Moving(number, ParamsType.DIFF) for number in range(3)}
     sites["site-3"] = Diverging(3, ParamsType.DIFF)
-    controller, _ = play(Far, sites, rounds=1)
+    controller, _ = run(Far, sites, size=4, rounds=1, at=3.0)
     assert controller.reports[0].status["site-3"] is Status.FAILED
     assert "its change is" in controller.reports[0].reasons["site-3"]

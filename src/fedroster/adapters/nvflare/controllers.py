@@ -18,6 +18,7 @@ from nvflare.app_common.abstract.model import ModelLearnableKey
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare.app_common.workflows.base_fedavg import BaseFedAvg
+from nvflare.collab.api.exceptions import RunAborted
 
 if TYPE_CHECKING:
     from nvflare.app_common.workflows.model_controller import ModelController as _Controller
@@ -26,7 +27,7 @@ else:
 
 from fedroster.adapters.nvflare.collaboration import TESTED, log
 from fedroster.adapters.nvflare.replies import CheckUpdate, Update, UpdateCheck, check_update, counted, read_update
-from fedroster.core.errors import ConfigurationError, FedrosterError
+from fedroster.core.errors import ConfigurationError
 from fedroster.core.protocols import signs
 from fedroster.engine.choose import Clients, Node
 from fedroster.engine.contexts import ContextOptions, NodeContext
@@ -42,10 +43,6 @@ from fedroster.selector import Selector
 _PAUSE_S = 0.5
 _HOOKS = ("_process_result", "sample_clients", "broadcast", "broadcast_and_wait", "get_num_standing_tasks")
 """Methods of a model controller that are overridden; the first is private to FLARE."""
-
-
-class RunEnded(FedrosterError):
-    """The job was aborted while the controller waited."""
 
 
 class Selecting(_Controller):
@@ -142,8 +139,8 @@ class Selecting(_Controller):
     def stop_controller(self, fl_ctx: FLContext) -> None:
         """End the run."""
         if self._desk is not None:
-            if self._under_way is None:  # a round that was aborted is played again when the job goes on
-                self._desk.rounds.settle()
+            if not fl_ctx.get_run_abort_signal().triggered:
+                self._desk.rounds.settle()  # else the last round, whose model may not be saved, is played again
             self._desk.rounds.release()
         super().stop_controller(fl_ctx)
 
@@ -284,7 +281,7 @@ class Selecting(_Controller):
         round_, sent = self._under_way
         try:
             self._desk.wait(round_, self._check_run)
-        except RunEnded:
+        except RunAborted:
             return  # the controller asks for itself whether the job is aborted
         self._under_way = None
 
@@ -342,7 +339,7 @@ class Selecting(_Controller):
 
     def _check_run(self) -> None:
         if self.abort_signal.triggered:
-            raise RunEnded("the job is aborted")
+            raise RunAborted("the job is aborted")
 
 
 def _weigh(sent: Update, used: list[Reply]) -> None:
