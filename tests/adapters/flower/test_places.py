@@ -324,6 +324,19 @@ def test_a_round_may_be_smaller_than_the_selectors() -> None:
                 grid.cohort_size = wrong
 
 
+@pytest.mark.parametrize("places", [None, FreePlaces()])
+def test_a_run_that_is_over_and_starts_again_has_its_rounds_and_its_model(tmp_path: Path, places) -> None:
+    """Also where its rounds are smaller than the selector's."""
+    ends = []
+    for given in (0.5, 7.0):
+        grid, *_ = filling(nodes_of(), places=places, m=4, state_dir=tmp_path)
+        grid.cohort_size = 2
+        ends.append(grid.start(model(given), num_rounds=3).arrays["w"].numpy().max())
+        assert grid.round == 3
+        assert grid.selector.round <= 6
+    assert ends[1] == (7.0 if places is None else ends[0])
+
+
 @pytest.mark.parametrize("memory", [None, UpdateMemory()])
 @pytest.mark.parametrize("buffer", [1, 2])
 def test_a_weight_that_comes_first_after_a_restart_does_not_own_the_model(tmp_path, memory, buffer) -> None:

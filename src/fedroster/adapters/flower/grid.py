@@ -206,7 +206,7 @@ class SelectingGrid(Resumed, Grid):
             **options: Further arguments of the strategy's own ``start``.
 
         Returns:
-            What the strategy's ``start`` returns; rounds of a restarted run are counted from its start.
+            What the strategy's ``start`` returns, with a model in any case; rounds of a restarted run begin at 1.
 
         Raises:
             ConfigurationError: If the grid was given no strategy that can be started.
@@ -217,12 +217,15 @@ class SelectingGrid(Resumed, Grid):
             raise ConfigurationError(f"the strategy is {shown(repr(strategy))}; expected one of Flower's message API")
         if done and type(strategy).start is Strategy.start:
             strategy = continued(strategy, done)
-            if (evaluate := options.get("evaluate_fn")) is not None:
+            if evaluate := options.get("evaluate_fn"):
                 options["evaluate_fn"] = _after(done, evaluate)
-        left = max(num_rounds - done, 0)
         if self._places is not None:
             initial_arrays = self._places.newest(initial_arrays)
-        return strategy.start(grid=self, initial_arrays=initial_arrays, num_rounds=left, **options)
+        left = max(num_rounds - done, 0)
+        result = strategy.start(grid=self, initial_arrays=initial_arrays, num_rounds=left, **options)
+        if isinstance(result, Result) and not result.arrays:
+            result.arrays = initial_arrays
+        return result
 
     # ---------------------------------------------------------------- a grid
 

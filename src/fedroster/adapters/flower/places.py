@@ -70,6 +70,10 @@ class FilledPlaces:
     """The loop that fills places, takes a step for each full buffer of answers, and keeps the model.
 
     Model, buffer and what is remembered are one snapshot in the run's folder, written before an answer is booked.
+
+    Attributes:
+        round: Rounds of the strategy that are done, before a restart, too.
+        last: Clients whose exchanges ended in the last one.
     """
 
     def __init__(
@@ -93,7 +97,7 @@ class FilledPlaces:
         self._model: Arrays = {}
         self._arrays: dict[str, Array] = {}
         self._version = 0
-        self._ended = 0
+        self.round = self._ended = 0
         self._size = desk.selector.cohort_size
         self._samples: dict[str, float] = {}
         self._buffer: list[_Update] = []
@@ -105,11 +109,6 @@ class FilledPlaces:
         self.last: set[str] = set()
         if self._path is not None and self._path.exists():
             self._load(self._path)
-
-    @property
-    def round(self) -> int:
-        """Rounds of the strategy that are done, before a restart, too."""
-        return self._ended // self._size
 
     def newest(self, arrays: ArrayRecord) -> ArrayRecord:
         """The model that was kept last, in place of one that an app begins with; that one if there is none.
@@ -136,6 +135,8 @@ class FilledPlaces:
         Raises:
             ConfigurationError: If the strategy has not gone on with the model that its replies held.
         """
+        if self._ended >= self._size:  # else the one that was interrupted goes on
+            self._ended = 0
         self._size = size
         self._begin(sent)
         if self._is_new:
@@ -144,18 +145,16 @@ class FilledPlaces:
         replies: list[Message] = []
         errors: list[Message] = []
         names: set[str] = set()
-        ended = 0
-        while ended < size:
+        while self._ended < size:
             complete = self._complete()
             held = self._held(complete)
             if ready := [out for out in complete if out not in held]:
                 if self._num_judged >= _COMPARED:
-                    ready = ready[: size - ended]
+                    ready = ready[: size - self._ended]
                 for out, reply in self._judged(ready):
                     names.update(out.sent)
                     errors += out.errors
                     replies += [] if reply is None else [reply]
-                ended += len(ready)
                 self._next_s = -math.inf
                 continue
             free = size - len(self._out) + len(held)
@@ -175,8 +174,7 @@ class FilledPlaces:
     def _begin(self, sent: Arrays) -> None:
         """Begin with the strategy's model if there is none yet; else it must have gone on with ours."""
         if not self._model:
-            self._model = sent
-            self._arrays = {key: Array(np.asarray(array)) for key, array in sent.items()}
+            self._keep(sent)
         for key, array in sent.items() if self._was_played else ():
             if array.dtype.kind == "f" and array.size:
                 most = np.abs(self._model[key]).max() * np.finfo(array.dtype).eps
@@ -248,6 +246,7 @@ class FilledPlaces:
             (name,) = out.round.choice.clients
             used = None if name in wrong else replies.get(name)
             self._ended += 1
+            self.round += self._ended == self._size
             if used is not None:
                 self._take(out, used)
             self._out.remove(out)
@@ -279,8 +278,12 @@ class FilledPlaces:
         self._buffer.append(_Update(reply.name, update, samples, out.version, weight))
         if len(self._buffer) >= self._places.buffer:
             self._change()
-        self._arrays = {key: Array(np.asarray(array)) for key, array in self._model.items()}
+        self._keep(self._model)
         self._save([out.round.choice.round, digest_of(reply.name), reply.time_s])
+
+    def _keep(self, model: Arrays) -> None:
+        self._model = model
+        self._arrays = {key: Array(np.asarray(array)) for key, array in model.items()}
 
     def _change(self) -> None:
         r"""Take the step of a full buffer: :class:`~fedroster.aggregation.places.FreePlaces` has the equation."""
@@ -294,7 +297,7 @@ class FilledPlaces:
         if updates is not None:
             updates.begin(model, self._desk.selector.clients)
         total = {key: np.zeros(array.shape) for key, array in model.items() if array.dtype.kind == "f"}
-        nothing = dict.fromkeys(total, 0.0)
+        nothing = dict.fromkeys(model, 0.0)
         for each, weight in zip(buffer, weights, strict=True):
             if updates is None:
                 moved = {key: weight * update for key, update in each.arrays.items()}
@@ -323,7 +326,7 @@ class FilledPlaces:
             arrays |= {f"{number}.{key}": array for key, array in each.arrays.items()}
         header = {
             "version": self._version,
-            "ended": self._ended,
+            "round": [self.round, self._ended, self._size],
             "samples": self._samples,
             "told": told,
             "buffer": parts,
@@ -333,10 +336,9 @@ class FilledPlaces:
     def _load(self, path: Path) -> None:
         """Go on with what is kept; an answer that is in the model and was not booked is booked."""
         arrays, header = load_arrays(path, kind=_KIND)
-        self._model = _part(arrays, "model.")
-        self._arrays = {key: Array(array) for key, array in self._model.items()}
+        self._keep(_part(arrays, "model."))
         self._version = header["version"]
-        self._ended = header["ended"]
+        self.round, self._ended, self._size = header["round"]
         self._samples = header["samples"]
         selector = self._desk.selector
         name_of = {digest_of(str(client)): str(client) for client in selector.clients}
@@ -350,7 +352,7 @@ class FilledPlaces:
         name = name_of.get(digest)
         if name in selector.open_rounds().get(number, ()):
             selector.observe(number, times_s={name: time_s}, again="ignore")
-        log.info("the model goes on after %d changes, by %d answers", self._version, self._ended)
+        log.info("the model goes on after %d changes, in %d rounds", self._version, self.round)
 
 
 def _part(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Arrays:
