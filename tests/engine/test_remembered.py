@@ -139,7 +139,7 @@ def test_members_that_join_get_rows_and_old_rows_are_dropped(tmp_path: Path) -> 
 
 def test_the_rows_of_those_that_left_are_taken_by_those_that_join() -> None:
     model, clients = first(), [f"client {number}" for number in range(100)]
-    memory = RememberedUpdates(UpdateMemory(most_bytes=5 * 10 * 4))  # five rows of ten numbers
+    memory = RememberedUpdates(UpdateMemory(most_bytes=5 * 11 * 4))  # five rows of ten numbers and a counter
     for round_ in range(60):
         memory.begin(model, clients[round_ : round_ + 5])
         reply = {"w": model["w"] + 1, "b": model["b"] + 1}

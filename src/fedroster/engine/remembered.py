@@ -40,8 +40,7 @@ def scaled(model: Mapping[str, Any], reply: Mapping[str, Any], factor: float) ->
     """What a reply to a model becomes without a memory: its arrays of floats that were sent."""
     return {
         key: (model[key] + factor * (array.astype(np.float64) - model[key])).astype(array.dtype)
-        for key, array in _floats(reply).items()
-        if key in model
+        for key, array in _floats(reply, model).items()
     }
 
 
@@ -83,7 +82,7 @@ class RememberedUpdates:
             ConfigurationError: If the table would be too large.
             StateFileError: If an update on the disk is damaged, or of another model.
         """
-        self._model = _floats(model)
+        self._model = {str(name): np.asarray(array) for name, array in model.items()}
         self._held = {}
         files = self._files()
         names = {digest_of(str(name)) for name in members}
@@ -118,20 +117,23 @@ class RememberedUpdates:
             weight: c, >= 0.
             base: The model that it was trained from, where that is an older one; None for the round's.
         """
-        returned = _floats(reply)
+        returned = _floats(reply, self._model)
         digest = digest_of(name)
         if digest not in self._row:  # it left while it was at work
             self._seat({digest})
         base = self._model if base is None else base
-        update = {key: (returned[key].astype(np.float64) - base[key])[None] for key in self._model}
+        update = {
+            key: (np.zeros(array.shape) + returned.get(key, base[key]) - base[key])[None]
+            for key, array in self._model.items()
+        }
         if not self._table.usable(update, 1)[0]:
             return {}
         self._held.setdefault(digest, []).append((update, samples))
         rows = np.array([self._row[digest]])
         moved = self._table.rewritten(rows, update, np.array([weight]))
-        return {key: (array + moved[key][0]).astype(returned[key].dtype) for key, array in self._model.items()}
+        return {key: (self._model[key] + moved[key][0]).astype(array.dtype) for key, array in returned.items()}
 
-    def end(self, number: int, used: Iterable[str], *, saved: int | None = None) -> None:
+    def end(self, number: int, used: Iterable[str], saved: int | None = None) -> None:
         """Remember the updates of a round that are used; they are on the disk when this returns.
 
         The model after round ``saved`` is the oldest that an engine may go on from; None for the last one's.
@@ -204,10 +206,10 @@ def _mean(updates: list[tuple[dict[str, Any], float]]) -> tuple[Arrays, float]:
     return mean, total / len(updates)
 
 
-def _floats(arrays: Mapping[str, Any]) -> Arrays:
-    """The arrays of floats: counters, as layers for batch normalization have them, are not remembered."""
-    found = {str(name): np.asarray(array) for name, array in arrays.items()}
-    return {name: array for name, array in found.items() if array.dtype.kind == "f"}
+def _floats(reply: Mapping[str, Any], model: Mapping[str, Any]) -> Arrays:
+    """Arrays of floats that were sent; counters, as layers for batch normalization have them, stay as they come."""
+    found = {str(name): np.asarray(array) for name, array in reply.items()}
+    return {name: array for name, array in found.items() if array.dtype.kind == "f" and name in model}
 
 
 def digest_of(what: str | bytes) -> str:

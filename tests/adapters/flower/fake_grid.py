@@ -201,7 +201,7 @@ class FakeGrid(Grid):
             metrics = {"los": 1.0}
         return RecordDict(
             {
-                "arrays": ArrayRecord({key: Array(value) for key, value in arrays.items()}),
+                "arrays": ArrayRecord({key: Array(np.asarray(value)) for key, value in arrays.items()}),
                 "metrics": MetricRecord(metrics),
             }
         )

@@ -108,6 +108,24 @@ def test_adaptive_strategies_get_the_step_as_their_gradient(make) -> None:
     assert np.isfinite(ends["whole"]).all()
 
 
+def test_a_counter_that_comes_back_as_an_integer_stays_out_of_the_memory(tmp_path: Path) -> None:
+    """Flower's average makes a float of it, also in the model with which an app begins again."""
+    arrays = model(0.5)
+    arrays["count"] = Array(np.array(3))
+    for rounds in (3, 6):
+        grid, nodes, _ = remembering(FedAvg(), UpdateMemory(), state_dir=tmp_path)
+        for number, node in enumerate(nodes.values()):
+            node.fate = (partial(counting, number),)
+        arrays = grid.start(arrays, num_rounds=rounds).arrays
+    assert arrays["count"].numpy() == 9
+    assert sum(grid.selector.participation("used").values()) == 12
+
+
+def counting(number: int, content) -> None:
+    shift(moved(0, number), content)
+    content["arrays"]["count"] = Array(content["arrays"]["count"].numpy().astype(np.int64))
+
+
 @pytest.mark.parametrize("saved", [0, 1])
 def test_after_a_restart_model_and_table_are_of_one_step(tmp_path: Path, saved: int) -> None:
     """The app goes on from its newest model, or from the one before it: its save was cut off."""

@@ -157,8 +157,7 @@ class SelectingClients(Resumed):
         if who == "cohort":
             out |= {node.name for node in nodes} - self._desk.rounds.current.clients.keys()
         nodes = [node for node in nodes if node.name not in out]
-        allowed = self._desk.rounds.may_evaluate(nodes)
-        names = [node.name for node in nodes if node.name in allowed]
+        names = sorted(self._desk.rounds.may_evaluate(nodes))
         if not names:
             return {}
         limit_s = min(self._rules.evaluation_limit_s(timeout_s), LONGEST_CALL_S)
@@ -168,11 +167,11 @@ class SelectingClients(Resumed):
         return dict(results)
 
     def _connected(self) -> list[Node]:
-        nodes = []
-        for number, proxy in enumerate(collab.clients):
-            above = ["", *str(proxy.fqn).split(".")][-2]  # in FLARE's client hierarchy; empty for none
-            nodes.append(Node(number, NodeContext(str(proxy.name), edge=above), registered=True))
-        return nodes
+        # The name before a site's is that of its parent in FLARE's client hierarchy; empty for none.
+        return [
+            Node(number, NodeContext(str(proxy.name), edge=["", *str(proxy.fqn).split(".")][-2]), registered=True)
+            for number, proxy in enumerate(collab.clients)
+        ]
 
     def _look(self) -> None:
         """Book the calls that failed, which FLARE pushes to no callback, and forget those that are done."""

@@ -68,8 +68,7 @@ class ReportSignatures(Postprocessor):
         self._wanted = signs(dataset.selector.policy)
         length = 0 if self._wanted is None else self._wanted.length
         self._found = np.zeros((len(dataset.users), length + 1))  # the last says whether there is one
-        self._told = dict[ClientId, FloatArray]()
-        dataset.signatures = self._told
+        dataset.signatures = self._told = dict[ClientId, FloatArray]()
 
     def postprocess_one_user(
         self, *, stats: MappedVectorStatistics, user_context: UserContext
