@@ -6,7 +6,7 @@ import codecs
 import os
 import sys
 
-_PLAIN = {"±": "+-", "×": "x", "–": "-", "—": "-", "…": "...", "“": '"', "”": '"', "’": "'", "→": "->", "━": "-"}  # noqa: RUF001
+_PLAIN = {"±": "+-", "×": "x", "–": "-", "—": "-", "…": "...", "━": "-"}  # noqa: RUF001
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:

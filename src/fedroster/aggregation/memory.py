@@ -219,7 +219,7 @@ class UpdateTable:
         weight = 1.0 if weights is None else np.asarray(weights)[:, None]
         rows, place = np.unique(self._row_of(clients), return_inverse=True)
         known_before, before, divisor = self._samples.copy(), self._weight[rows], self._divisor()
-        samples = np.bincount(place, num_samples, rows.shape[0]) / np.maximum(np.bincount(place), 1)[: rows.shape[0]]
+        samples = np.bincount(place, num_samples) / np.bincount(place)
         gather = (place == np.arange(rows.shape[0])[:, None]) * num_samples
         gather = gather / gather.sum(axis=1, keepdims=True)
         self._samples[rows], self._learned[rows] = samples, self._steps

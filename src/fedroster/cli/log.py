@@ -58,7 +58,8 @@ def show(
     header = log.header
     say(f"{header.policy}, {counted(len(log.rounds), 'round')}, {counted(log.num_lines, 'line')}")
     columns = ["round", "at", "there", "kept out", "round, s", "came", "cohort"]
-    print_table(columns, [*map(_cells, rows, wanted)], right=columns[:1] + columns[2:6], whole=columns[:6])
+    cells = [*map(_cells, rows, wanted)]
+    print_table(columns, cells, right=columns[:1] + columns[2:6], whole=columns[:6])
     if log.lacks:
         say(log.lacks)
 
@@ -116,7 +117,8 @@ def why(
     from fedroster.record.why import why
 
     log = Log(folder)
-    say(why(log, _client(client, [*log.ids_at(round), *log.ids]), round, _policy(folder, policy)[0]))
+    named = _client(client, [*log.ids_at(round), *log.ids])
+    say(why(log, named, round, _policy(folder, policy)[0]))
 
 
 @command(group=group)

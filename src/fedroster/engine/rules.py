@@ -70,11 +70,12 @@ class RoundRules:
         """Raise a ConfigurationError if a parameter is out of its range."""
         if self.deadline_s != math.inf:
             check_number("deadline_s", self.deadline_s, above=0.0)
-        for name in ("longest_s", "evaluate_deadline_s", "wait_s"):
-            time_s = getattr(self, name)
-            if time_s != math.inf and (time_s, name) != (None, "wait_s"):
-                check_number(name, time_s, least=0.0)
+        for name in ("longest_s", "evaluate_deadline_s"):
+            if getattr(self, name) != math.inf:
+                check_number(name, getattr(self, name), least=0.0)
         check_number("give_up_s", self.give_up_s, least=0.0)
+        if self.wait_s is not None and self.wait_s != math.inf:
+            check_number("wait_s", self.wait_s, least=0.0)
         for name in ("first", "min_replies", "min_nodes"):
             check_integer(name, getattr(self, name), least=0)
         check_integer("absent_rounds", self.absent_rounds, least=1)

@@ -321,7 +321,7 @@ def plan(
         screened.append(judged(world, wish, setting, played[key], ending=ending))
     if not screened:
         raise ConfigurationError(f"no setting can be tried: {next(reversed(refused.values()), 'no setting is left')}")
-    screened.sort(key=lambda each: (each.room(wish) < 0.0, -min(each.room(wish), 0.0), each.mean_round_s.mean))
+    screened.sort(key=lambda each: (-min(each.room(wish), 0.0), each.mean_round_s.mean))
     confirmed: list[Tried] = []
     room, rest = -math.inf, []
     for each in screened:

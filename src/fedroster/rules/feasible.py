@@ -114,7 +114,9 @@ def _rounds_that_cannot_begin(
     found: dict[str, str], rules: Rules, group: IntArray, availability: FloatArray, round_s: float | None
 ) -> None:
     """Hold what each group, and all clients together, can give against what a cohort needs of them."""
-    name, (pace, _) = min(paces(rules, round_s).items(), key=lambda each: each[1][0], default=("", (1.0, "")))
+    known = paces(rules, round_s)
+    name = min(known, key=lambda each: known[each][0], default="")
+    pace = known[name][0] if name else 1.0
     how = f", each at most {pace:.3g} times a round ({name} = {getattr(rules, name)})" if name else ""
     sizes = np.bincount(group + 1, minlength=len(rules.groups) + 1)
     gives = np.bincount(group + 1, weights=np.minimum(pace, availability), minlength=len(rules.groups) + 1)

@@ -29,7 +29,7 @@ from fedroster.engine.remembered import RememberedUpdates, digest_of
 from fedroster.engine.replies import outweighing
 
 Arrays = dict[str, NDArray[Any]]
-_KIND, _FILE = "places", "places.npz"
+_KIND, _FILE = "flower-places", "places.npz"
 _COMPARED = 3
 """The first answers of a process are compared with each other, so many at once; later ones with those before."""
 

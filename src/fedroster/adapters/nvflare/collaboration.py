@@ -167,11 +167,11 @@ class SelectingClients(Resumed):
         return dict(results)
 
     def _connected(self) -> list[Node]:
-        # The name before a site's is that of its parent in FLARE's client hierarchy; empty for none.
-        return [
-            Node(number, NodeContext(str(proxy.name), edge=["", *str(proxy.fqn).split(".")][-2]), registered=True)
-            for number, proxy in enumerate(collab.clients)
-        ]
+        nodes = []
+        for number, proxy in enumerate(collab.clients):
+            above = ["", *str(proxy.fqn).split(".")][-2]  # in FLARE's client hierarchy; empty for none
+            nodes.append(Node(number, NodeContext(str(proxy.name), edge=above), registered=True))
+        return nodes
 
     def _look(self) -> None:
         """Book the calls that failed, which FLARE pushes to no callback, and forget those that are done."""

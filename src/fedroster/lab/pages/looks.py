@@ -88,7 +88,8 @@ def look(policy: str) -> Look:
 
 def _shaded(colour: str, draw: int) -> str:
     """A colour mixed with white or black; a black one with white only."""
-    target, part = ((255, 0.25), (255, 0.45), (0, 0.25), (0, 0.45))[draw % (2 if colour == "#000000" else 4)]
+    target = 255 if colour == "#000000" or draw % 4 < 2 else 0
+    part = (0.25, 0.45)[draw % 2]
     mixed = [round(int(colour[i : i + 2], 16) * (1 - part) + target * part) for i in (1, 3, 5)]
     while contrast(mixed) < 3.0:
         mixed = [value * 19 // 20 for value in mixed]

@@ -92,7 +92,7 @@ class Fit:
             values = features[:, :, column]
             logged = values[1:][known[1:]]
             warm, rest = logged[before], logged[~before]
-            if warm.size and rest.size and warm[0] != rest[0] and (warm == warm[0]).all() and (rest == rest[0]).all():
+            if warm.size and rest.size and warm[0] != rest[0] and np.ptp(warm) == np.ptp(rest) == 0.0:
                 cold[column] = float(warm[0]), float(rest[0])
             if (gaps := np.isnan(values)).any():
                 values[gaps] = np.nan_to_num(np.nanmean(values))
