@@ -309,14 +309,12 @@ def _some(numbers: tuple[int, ...]) -> str:
 
 def _anchor(found: Verified) -> list[str]:
     """What the digest of the last line shows, and what only it can show."""
-    if found.anchor is None and found.flaw:
-        return []
     if found.anchor is None:
         return [
             f"Head: {found.head}",
             "A chain alone cannot show that lines were cut off its end, or that all of it was written again: "
             "keep the head elsewhere, and give it with --head.",
-        ]
+        ] * (not found.flaw)
     if found.anchor == 0:
         return ["HEAD NOT FOUND: lines were cut off, the log was written again, or it is another log's head."]
     after = found.num_lines - found.anchor

@@ -127,7 +127,7 @@ class BegunLine(Content, tag="begun", kw_only=True):
         num_features: Length D of contexts; None until the first contexts say it.
         draws: How chance decides, as the policy says.
         contexts: Whether the contexts of all clients are kept.
-        hashed: Whether ids are hashes.
+        hashed: Whether ids are hashes: false, or a word that only the holder of the key can tell; true in older logs.
         round: Last round that was begun.
         start: The state from which the log goes on; None without.
         follows: Whether the lines before lead to that state.
@@ -146,7 +146,7 @@ class BegunLine(Content, tag="begun", kw_only=True):
     num_features: Size | None = None
     draws: Word = "unknown"
     contexts: bool = False
-    hashed: bool = False
+    hashed: bool | Word = False
     round: Count = 0
     start: StartSaid | None = None
     follows: bool = False

@@ -108,7 +108,8 @@ class Record:
         Raises:
             ConfigurationError: If an argument is out of its range.
             InUseError: If another process holds the folder.
-            LogFileError: If the newest file is damaged beyond a torn last line, which is cut off.
+            LogFileError: If the newest file is damaged beyond a torn last line, which is cut off, or the log was begun
+                with another key.
         """
         check_flag("contexts", contexts)
         check_integer("rotate_bytes", rotate_bytes, least=_LEAST_BYTES)
@@ -116,6 +117,7 @@ class Record:
         if key is not None and (not isinstance(key, bytes) or len(key) < 16):
             raise ConfigurationError(f"key is a {type(key).__name__}; expected at least 16 secret bytes, or None")
         self.folder, self._key = Path(path_of(folder)), key
+        self._mark = key is not None and hashed(key, "")  # what the log says of the key
         self._contexts, self._on_error = bool(contexts), on_error
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = FolderLock(self.folder)
@@ -123,6 +125,9 @@ class Record:
             remove_leftovers(self.folder)
             self._writer = Writer(self.folder, rotate_bytes=int(rotate_bytes))
             self._log = name_of_log(self.folder)
+            said = next(lines_of(self.folder)).content if key and self._log else None
+            if isinstance(said, BegunLine) and said.hashed not in (True, self._mark):
+                raise LogFileError(f"{os.fspath(self.folder)!r} was begun with another key; expected the same")
         except BaseException:
             self._lock.release()
             raise
@@ -196,10 +201,8 @@ class Record:
         if self._key and has_state and isinstance(said, BegunLine):
             said = replace(said, settings=(self._writer.said or said).settings)
         named = self._named(said, None, [rules])
-        if not isinstance(named, BegunLine) or named.hashed != (self._key is not None):
-            raise LogFileError(
-                f"{os.fspath(self.folder)!r} has hashes in place of ids or rules; expected the key, and the same rules"
-            )
+        if not isinstance(named, BegunLine) or (named.hashed and not self._key):
+            raise LogFileError(f"{os.fspath(self.folder)!r} has hashes of ids or rules; expected key and same rules")
         return named
 
     def newest(self, kind: str) -> Snapshot | None:
@@ -222,16 +225,15 @@ class Record:
                     self._after(number, digest)
                 except LogFileError:
                     continue
-            self._hashes = set(header["ids"]) if self._key is not None else set()
+            self._hashes = set(header["ids"] if self._key else ())
             return header, arrays
         return None
 
     def _keep_state(self) -> None:
         """Keep the state after the last line, in place of the one before."""
-        number = self._writer.number
         header, arrays = self._state(self.place)
         self._writer.sync()
-        file = self.folder / f"state-{number:012}.npz"
+        file = self.folder / f"state-{self._writer.number:012}.npz"
         save_arrays(file, arrays, header, kind=self._known().of, private=True)
         for old in self.folder.glob("state-*.npz"):
             if old != file:
@@ -264,7 +266,7 @@ class Record:
         if isinstance(event, Decided):
             self._known().round = event.round
             asked = event.asked
-            more = asked.given and not self._contexts and asked.slot.shape[0] > event.chosen.shape[0]
+            more = asked.given and not self._contexts and asked.slot.size > event.chosen.size
             self._owes_state |= (more and self._reads_all) or event.round % _STATE_ROUNDS == 0
             if self._owes_state and not self._has_gap:
                 self._keep_state()
@@ -335,7 +337,7 @@ class Record:
         if self._is_closed:
             return
         self._snapshot, self._reads_all, self._code = snapshot, reads_all, policy_code
-        self._know(replace(began, code=code(), contexts=self._contexts, hashed=self._key is not None))
+        self._know(replace(began, code=code(), contexts=self._contexts, hashed=self._mark))
         self._is_ours = False
         if is_new:
             return

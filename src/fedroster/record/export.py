@@ -25,7 +25,7 @@ def write_csv(log: Log, file: Path, *, cohorts: bool = False) -> None:
 
     A text that a spreadsheet would take for a formula begins with an apostrophe.
     """
-    told = (each.contexts for each in log.rounds if each.asked.slot.shape[0])  # an empty round knows no length
+    told = (each.contexts for each in log.rounds if each.asked.slot.size)  # an empty round knows no length
     dimension = next((contexts.shape[1] for contexts in told if contexts is not None), 0)
 
     def write(stream: IO[bytes]) -> None:
@@ -52,10 +52,10 @@ def _cells(column: Any) -> Iterator[Any]:
 
 def _columns(log: Log, played: LoggedRound, dimension: int, *, cohorts: bool) -> dict[str, Any]:
     """The columns of a round's rows."""
-    capacity = played.members.shape[0]
+    capacity = played.members.size
     slots = played.chosen if cohorts else np.flatnonzero(played.members)
     place = np.full(capacity, -1)
-    place[played.chosen] = np.arange(played.chosen.shape[0])
+    place[played.chosen] = np.arange(played.chosen.size)
     at = place[slots]
     chosen = at >= 0
     reason = np.full(capacity, None, object)
@@ -64,20 +64,20 @@ def _columns(log: Log, played: LoggedRound, dimension: int, *, cohorts: bool) ->
     ids = log.ids_at(played.round)
 
     def of_cohort(values: Any, missing: Any) -> Any:
-        column = np.full(slots.shape[0], missing)
+        column = np.full(slots.size, missing)
         if values is not None:
             column[chosen] = values[at[chosen]]
         return column
 
     def of_slots(values: Any) -> Any:
-        return np.full(slots.shape[0], np.nan) if values is None else values[slots]
+        return np.full(slots.size, np.nan) if values is None else values[slots]
 
     contexts = np.full((capacity, dimension), np.nan)
     if played.contexts is not None and played.contexts.shape[1] == dimension:
         contexts = played.contexts
     return {
-        "round": np.full(slots.shape[0], played.round),
-        "at_s": np.full(slots.shape[0], played.at_s),
+        "round": np.full(slots.size, played.round),
+        "at_s": np.full(slots.size, played.at_s),
         "client": [ids[slot] for slot in slots.tolist()],
         "available": played.available[slots],
         "excluded": reason[slots],
@@ -89,6 +89,6 @@ def _columns(log: Log, played: LoggedRound, dimension: int, *, cohorts: bool) ->
         "time_s": of_cohort(played.exchange_time_s, np.nan),
         "learned_s": of_cohort(played.learned_s, np.nan),
         "weight": of_cohort(played.weights, np.nan),
-        "round_s": np.full(slots.shape[0], played.round_s),
+        "round_s": np.full(slots.size, played.round_s),
         **{f"context_{d}": contexts[slots, d] for d in range(dimension)},
     }

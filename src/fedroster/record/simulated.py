@@ -177,9 +177,9 @@ def _asked(context: RoundContext, at_s: float, num_clients: int) -> Asked:
     links, slot = None, np.arange(num_clients)
     if context.client is not None:
         slot = context.client
-        server = np.zeros(slot.shape[0], np.int64) if context.server is None else context.server
-        cost = np.zeros(slot.shape[0]) if context.cost is None else context.cost
-        links = Reach(np.arange(slot.shape[0]), server, cost)
+        server = np.zeros(slot.size, np.int64) if context.server is None else context.server
+        cost = np.zeros(slot.size) if context.cost is None else context.cost
+        links = Reach(np.arange(slot.size), server, cost)
     return Asked(
         slot,
         context.features,

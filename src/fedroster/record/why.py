@@ -115,13 +115,13 @@ def told(log: Log, played: LoggedRound, slot: int, because: Because | None) -> s
     if out := kept_out(played, slot):
         return out
     place = np.flatnonzero(played.chosen == slot)
-    num_out = sum(slots.shape[0] for slots in played.excluded.values())
+    num_out = sum(slots.size for slots in played.excluded.values())
     eligible = int(np.count_nonzero(played.available & played.members)) - num_out
     alone = not played.rules.keys() & {"groups", "priorities", "least_cohort"}
-    why = in_words(because, chosen=bool(place.shape[0]), alone=alone)
+    why = in_words(because, chosen=bool(place.size), alone=alone)
     facts = _facts(played, slot, log.ids_at(played.round))
-    could = f"{played.chosen.shape[0]} of {eligible} eligible clients"
-    if place.shape[0]:
+    could = f"{played.chosen.size} of {eligible} eligible clients"
+    if place.size:
         return f"was chosen, one of {could}{why}{facts}; {_ended(played, int(place[0]))}"
     return f"was available and not chosen{why}; {could} were chosen{facts}"
 
@@ -182,7 +182,7 @@ def _by_rules(played: LoggedRound, slot: int, ids: list[ClientId | None]) -> tup
     there = [*played.chosen.tolist(), *(played.busy.tolist() if played.asked.places else [])]
     judged = {each: lists.judge(client) for each in {slot, *there} if (client := ids[each]) is not None}
     if rules.priorities:
-        priority = np.full(played.members.shape[0], np.nan)
+        priority = np.full(played.members.size, np.nan)
         priority[list(judged)] = [rank for _, _, rank in judged.values()]
         parts.append(f"its priority was {priority[slot]:g}{_beside(priority, others, '', whose)}")
     if (number := judged[slot][1]) >= 0:
@@ -198,7 +198,7 @@ def _by_rules(played: LoggedRound, slot: int, ids: list[ClientId | None]) -> tup
 def _beside(values: FloatArray, others: IntArray, unit: str, whose: str) -> str:
     known = values[others]
     known = known[~np.isnan(known)]
-    if not known.shape[0]:
+    if not known.size:
         return ""
     low, high = f"{known.min():.3g}", f"{known.max():.3g}"
     return f" ({whose} {low if low == high else f'{low} to {high}'}{unit})"

@@ -142,7 +142,7 @@ def read_history(log: Log) -> History:
             here = np.array(of_slot, np.int64)
         columns.append(here)
         width = width if one.contexts is None else int(one.contexts.shape[1])
-        flaw = flaw or _unknown_kind(one, is_hashed=header.hashed)
+        flaw = flaw or _unknown_kind(one, is_hashed=bool(header.hashed))
     num_clients = len(column_of)
     if header.num_servers != 1 or header.of == "edge-selector":
         flaw = f"the log is of a federation with {header.num_servers} servers; a replay knows one server only"

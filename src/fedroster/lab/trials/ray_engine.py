@@ -149,7 +149,7 @@ class RayEngine:
             own = {"num_cpus": workers or num_threads(), "include_dashboard": False}
         try:
             ray.init(address=self.address or "local", log_to_driver=False, logging_level=logging.ERROR, **own)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except Exception as error:  # Ray raises bare ones, too
             raise ConfigurationError(f"Ray at {self.address!r} cannot be used: {error}") from error
         try:
             yield ray
