@@ -137,6 +137,15 @@ def test_members_that_join_get_rows_and_old_rows_are_dropped(tmp_path: Path) -> 
         np.testing.assert_allclose(averaged(table, last, ["cem"], 4)["b"], expected["b"], rtol=1e-6)
 
 
+def test_a_model_is_the_same_where_its_counter_is_an_integer_again(tmp_path: Path) -> None:
+    """An engine averages it to a float; an app that begins again, a round before, has an integer."""
+    memory, model = RememberedUpdates(UpdateMemory(), tmp_path), first()
+    model = averaged(memory, model, ["ann", "bob"], 1) | {"count": np.array(9.0)}
+    expected = averaged(memory, model, ["ann"], 2)
+    again = averaged(RememberedUpdates(UpdateMemory(), tmp_path), model | {"count": np.array(9)}, ["ann"], 2)
+    np.testing.assert_allclose(again["b"], expected["b"], rtol=1e-6)
+
+
 def test_the_rows_of_those_that_left_are_taken_by_those_that_join() -> None:
     model, clients = first(), [f"client {number}" for number in range(100)]
     memory = RememberedUpdates(UpdateMemory(most_bytes=5 * 11 * 4))  # five rows of ten numbers and a counter

@@ -94,28 +94,35 @@ def test_a_loop_begins_again_with_the_round_in_which_it_was_killed(tmp_path):
 
 
 class Connected:
-    """An engine's clients, all of them there."""
+    """An engine's clients; some of them are not there when they are first asked for."""
 
     num_connected = 4
 
+    def __init__(self, late=()):
+        self.late = {*late}
+
     def nodes(self, cohort):
-        return NODES
+        here = [node for node in NODES if node.name not in self.late and (cohort is None or node.name in cohort)]
+        self.late.clear()
+        return here
 
     def may_more_come(self):
-        return False
+        return True
 
 
 @pytest.mark.parametrize("in_places", [False, True])
 def test_with_a_key_a_round_goes_on_with_the_clients_that_say_their_names_again(in_places, tmp_path):
+    """One of them comes later than others that could be chosen."""
+
     def desk(folder):
         record = Record(folder, key=b"0123456789abcdef", contexts=False)
         selector = Selector(POLICY, cohort_size=2, observers=[record])
-        return PushedRounds(Rounds(selector, rules=RoundRules(wait_s=0.0), log=logging.getLogger(__name__)))
+        return PushedRounds(Rounds(selector, rules=RoundRules(wait_s=5.0), log=logging.getLogger(__name__)))
 
     first = desk(tmp_path / "run")
     chosen = first.begin(Connected(), 1e6, at_most=2 if in_places else None).choice
-    again = desk(after_a_kill(tmp_path / "run", tmp_path / "again"))
-    rounds = again.fill_again(Connected()) if in_places else [again.begin(Connected(), 1e6)]
+    again, connected = desk(after_a_kill(tmp_path / "run", tmp_path / "again")), Connected([*chosen.clients][:1])
+    rounds = again.fill_again(connected) if in_places else [again.begin(connected, 1e6)]
     assert {name: at for each in rounds for name, at in each.choice.clients.items()} == chosen.clients
     assert {(each.choice.round, each.choice.is_resumed) for each in rounds} == {(1, True)}
     assert set(again.selector.open_rounds()[1]) == chosen.clients.keys()

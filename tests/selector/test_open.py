@@ -166,6 +166,40 @@ def test_with_a_key_no_name_is_kept_and_names_come_back_as_they_are_said(tmp_pat
     assert verify(tmp_path / "log", POLICY).undone == ()
 
 
+def test_a_folder_takes_no_other_key_than_its_own(tmp_path):
+    """A log of before, whose first line only says that there is a key, goes on."""
+    record = Record(tmp_path / "before", key=KEY)
+    record._mark = True
+    play(Selector(POLICY, cohort_size=3, clients=LETTERS_LIST, observers=[record]), 3)
+    record.close()
+    for folder, key in (("before", KEY), ("log", KEY), ("plain", None)):
+        begun(tmp_path / folder, key=key).observers[0].close()
+    for folder, key in (("log", None), ("log", KEY[::-1]), ("plain", KEY)):
+        with pytest.raises(LogFileError, match="key"):
+            Record(tmp_path / folder, key=key)
+
+
+@pytest.mark.parametrize("often", [100], indirect=True)
+def test_with_a_key_rules_that_were_never_in_force_open_no_folder(tmp_path, monkeypatch):
+    """The call is interrupted between their line and their booking."""
+    selector = begun(tmp_path / "log", key=KEY, rules=Rules(deny=["a"]))
+    play(selector, 3)
+
+    def interrupted(record, event, before=Record.before):
+        before(record, event)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Record, "before", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            selector.rules = Rules(deny=["b"])
+    play(selector, 3)
+    selector.observers[0].close()
+    with pytest.raises(LogFileError, match="same rules"):
+        opened(tmp_path / "log", key=KEY, rules=Rules(deny=["b"]))
+    assert opened(tmp_path / "log", key=KEY, rules=Rules(deny=["a"])).round == 6
+
+
 @pytest.mark.parametrize("often", [100], indirect=True)
 @pytest.mark.parametrize("restarts", [False, True])
 def test_with_a_key_a_run_whose_rules_changed_goes_on_under_the_last_ones(restarts, tmp_path):

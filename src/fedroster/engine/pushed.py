@@ -92,8 +92,8 @@ class PushedRounds:
             self.rounds.settle(save=False)
             self._rules.of(self.selector.round + 1)  # raises before anything is booked
             if self.rounds.is_resuming:
-                self.rounds.meet(lambda: self._wait_for(clients, None))
                 here = self._wait_for(clients, self.rounds.current.clients)
+                self.rounds.meet(here)
                 choice = self.rounds.go_on(here)
                 if choice is not None:
                     self._is_first = False
@@ -145,12 +145,11 @@ class PushedRounds:
         """A round for each client that was at work before a restart; those that are gone have dropped out."""
         with self.lock:
             self.rounds.is_resuming = False
-            self.rounds.meet(lambda: self._wait_for(clients, None))
-            awaited = self.rounds.awaited()
-            ids = {name: choice.clients[name] for name, choice in awaited.items()}
-            here = {node.name for node in self._wait_for(clients, ids)} if ids else set()
-            again = []
-            for name, choice in awaited.items():
+            ids = {name: choice.clients[name] for name, choice in self.rounds.awaited().items()}
+            found = self._wait_for(clients, ids) if ids else []
+            self.rounds.meet(found)
+            here, again = {node.name for node in found}, []
+            for name, choice in self.rounds.awaited().items():
                 if name in here:
                     again.append(OpenRound(choice, clients.num_connected, len(here), 0.0))
                 else:
@@ -160,13 +159,13 @@ class PushedRounds:
     def _wait_for(self, clients: Clients, cohort: Mapping[str, int] | None) -> list[Node]:
         """Clients that can be chosen, enough of them or one at least; or those of a cohort that are there."""
         until_s = self._now() + self._rules.waits_s(is_first=self._is_first)
-        warned_s = self._now()
+        warned_s, alias = self._now(), self.rounds.alias
         wanted = (self._rules.min_nodes or self.selector.cohort_size) if self._is_first else 1
         while True:
-            nodes = clients.nodes(cohort)
+            nodes = clients.nodes(None if alias("") else cohort)
             left_s = until_s - self._now()
             if cohort is not None:
-                found = [node for node in nodes if node.name in cohort]
+                found = [node for node in nodes if node.name in cohort or alias(node.name) in cohort]
                 is_enough = len(found) == len(cohort)
             else:
                 busy = self.busy()

@@ -37,11 +37,7 @@ class ArrayForm:
     dtype: str
 
 
-def check_array(
-    claimed: ArrayForm,
-    sent: ArrayForm | None,
-    read: Callable[[], Numbers],
-) -> str | None:
+def check_array(claimed: ArrayForm, sent: ArrayForm | None, read: Callable[[], Numbers]) -> str | None:
     """Look for what no aggregation can use in an array.
 
     It must hold finite numbers, of the kind and the shape that were sent, of 32 bits or more or of the type that was

@@ -101,7 +101,7 @@ class RoundReport:
     @property
     def least_rate(self) -> float:
         """The least participation rate of a member; NaN without members."""
-        return float(self.rate.min()) if self.rate.shape[0] else math.nan
+        return float(self.rate.min()) if self.rate.size else math.nan
 
     def metrics(self) -> dict[str, float]:
         """The round in numbers, always under the same names; NaN for what is not known.
@@ -122,7 +122,7 @@ class RoundReport:
             "used_s": self.used_s,
             "predicted_s": self.predicted_s if self.predicted_s > 0.0 else math.nan,
             "least_rate": self.least_rate,
-            "longest_queue": float(self.backlog.max()) if self.backlog.shape[0] else math.nan,
+            "longest_queue": float(self.backlog.max()) if self.backlog.size else math.nan,
             "resumed": int(self.resumed),
             "capped": int(self.capped.sum()),
             "paused": len(self.paused),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import metadata
@@ -315,10 +315,14 @@ class Rounds:
         names = self.selector.allowed("evaluation", clients=[node.name for node in nodes], not_registered=strangers)
         return set(map(str, names)) if len(names) >= self.selector.rules.least_cohort else set()
 
-    def meet(self, wait: Callable[[], Sequence[Node]]) -> None:
-        """Let in nodes that are waited for before a round goes on, if its names are hashes until they are said."""
-        if self._record and self._record.alias(""):
-            self._let_in(wait())
+    def alias(self, name: str) -> str:
+        """What stands for a node's name before it is said: a hash where the record has a key, else the name itself."""
+        return name if self._record is None else str(self._record.alias(name))
+
+    def meet(self, nodes: Sequence[Node]) -> None:
+        """Let in nodes with which rounds go on, if their names are hashes until they are said."""
+        if self.alias(""):
+            self._let_in(nodes)
             self.current = _last_round(self.selector)
 
     def go_on(self, here: Sequence[Node]) -> Choice | None:

@@ -54,8 +54,8 @@ def packed(value: Any) -> Any:
         return _long(value.shape[0], np.packbits(value))
     is_float = value.dtype.kind == "f"
     flat = np.ascontiguousarray(value, "<f8" if is_float else "<i4").ravel()
-    if flat.shape[0] > _SHORT or (is_float and np.isinf(flat).any()):  # JSON knows no infinity, and one NaN only
-        return _long(flat.shape[0], flat)
+    if flat.size > _SHORT or (is_float and np.isinf(flat).any()):  # JSON knows no infinity, and one NaN only
+        return _long(flat.size, flat)
     return [None if math.isnan(each) else each for each in flat.tolist()]
 
 
@@ -79,9 +79,9 @@ def unpack_ints(value: Ints, *, below: int, most: int, order: Literal["any", "di
         if value.n > most:
             raise LogFileError(f"an array has {value.n} entries; expected at most {most}")
         found = np.frombuffer(_inflated(value, value.n, 4 * value.n), "<i4").astype(np.int64)
-    if found.shape[0] > most or (found.shape[0] and (found.min() < 0 or found.max() >= below)):
-        raise LogFileError(f"{found.shape[0]} integers up to {found.max(initial=0)}; expected {most} below {below}")
-    if order == "distinct" and np.unique(found).shape[0] != found.shape[0]:
+    if found.size > most or (found.size and (found.min() < 0 or found.max() >= below)):
+        raise LogFileError(f"{found.size} integers up to {found.max(initial=0)}; expected {most} below {below}")
+    if order == "distinct" and np.unique(found).size != found.size:
         raise LogFileError("a slot is named twice")
     return found
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from fedroster.core.errors import InUseError, LogFileError
 from fedroster.core.outside import plain
 from fedroster.core.state import BINARY, load_arrays, save_arrays, sync_file, sync_folder
-from fedroster.folder.events import BegunLine, Set, Snapshot, StartSaid
+from fedroster.folder.events import BegunLine, Snapshot, StartSaid
 from fedroster.folder.lines import FIRST, AnyLine, UndoneLine, decoded, encoded
 
 _log = logging.getLogger(__name__)
@@ -200,7 +200,6 @@ class Writer:
         number: Number of the last line; 0 before the first.
         digest: Its digest.
         repaired: Bytes of a torn last line that were cut off when the log was opened.
-        said: The newest file's last line with settings, when the log was opened; None for none.
     """
 
     def __init__(self, folder: Path, *, rotate_bytes: int, sync: bool = True) -> None:
@@ -211,7 +210,6 @@ class Writer:
         """
         self.folder, self._rotate_bytes, self._sync = folder, rotate_bytes, sync
         self.number, self.digest, self.repaired = 0, FIRST, 0
-        self.said: BegunLine | Set | None = None
         self._file: int | None = None
         self._process, self._is_synced = os.getpid(), True
         self._read(files_of(folder))
@@ -230,8 +228,6 @@ class Writer:
                 if last is not None:
                     _check(line, last, begins_chain=False, begins_file=False)
                 last = line
-                if isinstance(line.content, BegunLine | Set):
-                    self.said = line.content
             if last is not None:
                 self.number, self.digest = last.number, last.digest
                 self._open(file)

@@ -91,7 +91,7 @@ class Asked:
         slot, there = self.slot, self.available
         if self.links is not None:
             slot, there = slot[self.links.row], there[self.links.row]
-        elif slot.shape[0] == capacity and (slot[:-1] < slot[1:]).all():
+        elif slot.size == capacity and (slot[:-1] < slot[1:]).all():
             return there
         seen = np.zeros(capacity, np.bool_)
         seen[slot[there]] = True

@@ -259,7 +259,7 @@ def _decided(event: Decided, *, contexts: bool, hides: bool) -> DecidedLine:
         contexts=given if asked.given else "none",
         at_most=asked.places,
         links=None if asked.links is None else _line(LinksSaid, asked.links),
-        excluded={reason: packed(slots) for reason, slots in excluded.items() if slots.shape[0]},
+        excluded={reason: packed(slots) for reason, slots in excluded.items() if slots.size},
         rows=None if event.servers is None else event.links,
         believed=None if np.array_equal(event.features, event.believed) else event.believed,
         of_cohort=of_cohort,
@@ -351,7 +351,7 @@ def _read_decided(line: DecidedLine, members: ClientSlots) -> Decided:
     if line.slots != capacity:
         raise LogFileError(f"there are {line.slots} slots; expected {capacity} for the clients that joined")
     asked = _read_asked(line, members)
-    rows, links = asked.slot.shape[0], asked.links
+    rows, links = asked.slot.size, asked.links
     believers = chosen if line.of_cohort else capacity
     sizes = {"capacity": capacity, "rows": rows, "chosen": chosen, "believers": believers, "length": line.num_features}
     said = _read(line, Decided, **sizes)
@@ -359,7 +359,7 @@ def _read_decided(line: DecidedLine, members: ClientSlots) -> Decided:
     if links is not None:
         if line.rows is None or line.servers is None:
             raise LogFileError(f"the cohort of round {line.round} has no links")
-        taken = unpack_ints(line.rows, below=links.row.shape[0], most=rows, order="distinct")
+        taken = unpack_ints(line.rows, below=links.row.size, most=rows, order="distinct")
         servers = unpack_ints(line.servers, below=_MOST_SERVERS, most=rows)
         is_theirs = np.array_equal(asked.slot[links.row[taken]], said["chosen"])
         if not is_theirs or not np.array_equal(links.server[taken], servers):
@@ -384,7 +384,7 @@ def _read_asked(line: DecidedLine, members: ClientSlots) -> Asked:
     if line.asked is not None:
         most = MOST_NUMBERS if line.of_links else capacity
         slot = unpack_ints(line.asked, below=capacity, most=most, order="any" if line.of_links else "distinct")
-    rows = slot.shape[0]
+    rows = slot.size
     said = _read(line, Asked, capacity=capacity, rows=rows)
     if isinstance(line.contexts, str):
         contexts = np.ones((rows, length))
@@ -413,9 +413,9 @@ def _matrix(value: Floats, rows: int, length: int) -> FloatArray:
 
 def _read_links(value: LinksSaid, rows: int) -> Reach:
     row = unpack_ints(value.row, below=max(rows, 1), most=MOST_NUMBERS)
-    server = unpack_ints(value.server, below=_MOST_SERVERS, most=row.shape[0])
+    server = unpack_ints(value.server, below=_MOST_SERVERS, most=row.size)
     if server.shape != row.shape:
-        raise LogFileError(f"{row.shape[0]} links have {server.shape[0]} servers")
+        raise LogFileError(f"{row.size} links have {server.size} servers")
     return Reach(row, server, unpack_floats(value.price, rows))
 
 
@@ -426,10 +426,10 @@ def read_told(line: ToldLine, capacity: int) -> Told:
         LogFileError: If a value is not what it must be.
     """
     client = unpack_ints(line.clients, below=capacity, most=capacity, order="distinct")
-    count = client.shape[0]
+    count = client.size
     status = unpack_ints(line.status, below=len(Status), most=count).astype(np.uint8)
-    if status.shape[0] != count:
-        raise LogFileError(f"{count} clients have {status.shape[0]} outcomes")
+    if status.size != count:
+        raise LogFileError(f"{count} clients have {status.size} outcomes")
     time_s = unpack_floats(line.time_s, count)
     sizes = {"capacity": capacity, "clients": count}
     feedback = _read(line, Feedback, **sizes) | {"client": client, "status": status, "exchange_time_s": time_s}

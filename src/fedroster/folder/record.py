@@ -125,9 +125,13 @@ class Record:
             remove_leftovers(self.folder)
             self._writer = Writer(self.folder, rotate_bytes=int(rotate_bytes))
             self._log = name_of_log(self.folder)
-            said = next(lines_of(self.folder)).content if key and self._log else None
-            if isinstance(said, BegunLine) and said.hashed not in (True, self._mark):
-                raise LogFileError(f"{os.fspath(self.folder)!r} was begun with another key; expected the same")
+            first = next(self._newest_lines(), None)
+            if (
+                first
+                and isinstance(begun := first.content, BegunLine)
+                and begun.hashed not in (self._mark, key is not None)
+            ):
+                raise LogFileError(f"{os.fspath(self.folder)!r} was begun with another key or none; expected its own")
         except BaseException:
             self._lock.release()
             raise
@@ -189,20 +193,25 @@ class Record:
         found = ((_STATE.fullmatch(file.name), file) for file in self.folder.iterdir())
         return sorted(((int(match[2]), file) for match, file in found if match), reverse=True)
 
+    def _newest_lines(self) -> Iterator[Line]:
+        """The lines of the newest file that stand; the first says how it begins."""
+        return standing(lines_of(self.folder, start=max(map(first_line_of, files_of(self.folder)), default=1)))
+
     def beginning(self, rules: RulesSaid, *, has_state: bool) -> BegunLine:
         """How the log begins; with a key, and a state that has what was decided under other rules, with its last ones.
 
         A hash of rules may stand for ``rules``.
 
         Raises:
-            LogFileError: If it has hashes in place of ids or rules, and this record has not the key or the rules.
+            LogFileError: If it has a hash of other rules.
         """
         said = next(lines_of(self.folder)).content
-        if self._key and has_state and isinstance(said, BegunLine):
-            said = replace(said, settings=(self._writer.said or said).settings)
+        for line in self._newest_lines() if self._key and has_state else ():
+            if isinstance(line.content, BegunLine | Set):
+                said = replace(said, settings=line.content.settings)
         named = self._named(said, None, [rules])
-        if not isinstance(named, BegunLine) or (named.hashed and not self._key):
-            raise LogFileError(f"{os.fspath(self.folder)!r} has hashes of ids or rules; expected key and same rules")
+        if not isinstance(named, BegunLine):
+            raise LogFileError(f"{os.fspath(self.folder)!r} has a hash of rules; expected the same rules")
         return named
 
     def newest(self, kind: str) -> Snapshot | None:

@@ -53,7 +53,7 @@ class Barred:
     def bar(self, reason: str, slots: BoolArray, *, away: bool) -> None:
         """Exclude more clients; those already excluded keep their reason."""
         fresh = np.flatnonzero(slots & ~self.out)
-        if fresh.shape[0]:
+        if fresh.size:
             self.reasons[reason] = np.concatenate((self.reasons.get(reason, fresh[:0]), fresh))
             self.out[fresh] = True
             self.away[fresh] = away
@@ -120,7 +120,7 @@ class RuleBook:
             group=self._group[allowed],
             priority=self._priority[allowed],
             availability=availability[allowed],
-            num_members=here.shape[0],
+            num_members=here.size,
             round_s=self._pace_s(),
         )
         fresh = [text for kind, text in found.items() if kind not in self._told]
@@ -145,7 +145,7 @@ class RuleBook:
 
     def _meet(self, members: ClientSlots) -> None:
         """Judge the names of all slots that were not judged before; a slot without a client is in no group."""
-        if more := members.capacity - self._group.shape[0]:
+        if more := members.capacity - self._group.size:
             none = np.zeros(more, np.int64)
             self._reason = np.append(self._reason, none)
             self._priority = np.append(self._priority, none)
@@ -218,7 +218,7 @@ class RuleBook:
             )
         if (most := rules.most_per_window) is not None:
             recent = np.concatenate([np.zeros(0, np.int64), *self._in_window(round, now_s)])
-            counts = np.bincount(recent, minlength=here.shape[0])
+            counts = np.bincount(recent, minlength=here.size)
             length = rules.window if isinstance(rules.window, str) else f"{rules.window} rounds"
             reason = f"has taken part {most} times in {length} (most_per_window)"
             barred.bar(reason, here & (counts >= most), away=self._rests or rules.window_s is not None)
@@ -249,7 +249,7 @@ class RuleBook:
 
         def causes(number: int) -> str:
             counts = {
-                reason: np.count_nonzero(self._group[slots] == number) if number >= 0 else slots.shape[0]
+                reason: np.count_nonzero(self._group[slots] == number) if number >= 0 else slots.size
                 for reason, slots in barred.reasons.items()
             }
             kept_out = [f"{count} ({reason})" for reason, count in counts.items() if count]
@@ -284,21 +284,21 @@ class RuleBook:
         self._clock_s = at_s
         latest_s = self._recent[-1][1] if self._recent else 0.0  # sums are rounded, and time never goes back
         members.last_s[chosen] = now_s = max(self._time_s(at_s), latest_s)
-        if chosen.shape[0]:
+        if chosen.size:
             self._recent.append((round, now_s, chosen.copy()))
         needed = 1 + len(self._in_window(round, now_s))
-        entries = sum(slots.shape[0] for *_, slots in self._recent)
+        entries = sum(slots.size for *_, slots in self._recent)
         while len(self._recent) > needed:
             if self._recent[0][0] > round - _KEPT_ROUNDS and entries <= _KEPT_ENTRIES:
                 break
-            entries -= self._recent.popleft()[2].shape[0]
+            entries -= self._recent.popleft()[2].size
 
     # ---------------------------------------------------------------- keep
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The parts to save: an entry of the header, and arrays."""
         numbers, times_s, cohorts = zip(*self._recent, strict=True) if self._recent else ((), (), ())
-        lengths = [slots.shape[0] for slots in cohorts]
+        lengths = [slots.size for slots in cohorts]
         arrays = {
             "rules.recent_round": np.repeat(np.array(numbers, np.int64), lengths),
             "rules.recent_s": np.repeat(np.array(times_s, np.float64), lengths),
@@ -324,7 +324,7 @@ class RuleBook:
         if (np.diff(numbers) < 0).any() or (np.diff(times_s) < 0.0).any():
             raise StateFileError("rounds of the rules in the state file do not ascend")
         starts = np.unique(numbers, return_index=True)[1]
-        parts = np.split(slots, starts[1:]) if numbers.shape[0] else []
+        parts = np.split(slots, starts[1:]) if numbers.size else []
         self._recent = deque(
             (int(numbers[start]), float(times_s[start]), part) for start, part in zip(starts, parts, strict=True)
         )

@@ -337,6 +337,23 @@ def test_a_run_that_is_over_and_starts_again_has_its_rounds_and_its_model(tmp_pa
     assert ends[1] == (7.0 if places is None else ends[0])
 
 
+@pytest.mark.parametrize("sleeps", [60, 63])
+def test_rounds_are_counted_where_a_restart_makes_them_smaller(tmp_path: Path, sleeps: int) -> None:
+    killed(nodes_of(), sleeps, m=5, state_dir=tmp_path)
+    grid, *_ = filling(nodes_of(), m=5, state_dir=tmp_path)
+    grid.cohort_size, done = 2, grid.round
+    assert grid.start(model(), num_rounds=done + 3).arrays
+    assert grid.round == done + 3
+
+
+@pytest.mark.parametrize("fate", [("ok", "error"), ("ok", "ok", "error")])
+def test_a_run_that_is_over_has_its_rounds_where_their_last_exchanges_failed(tmp_path: Path, fate) -> None:
+    grid, *_ = filling(nodes_of(**{name: {"fate": fate} for name in PLAIN}), state_dir=tmp_path)
+    grid.start(model(), num_rounds=6)
+    again, *_ = filling(nodes_of(), state_dir=tmp_path)
+    assert again.round == grid.round == 6
+
+
 @pytest.mark.parametrize("memory", [None, UpdateMemory()])
 @pytest.mark.parametrize("buffer", [1, 2])
 def test_a_weight_that_comes_first_after_a_restart_does_not_own_the_model(tmp_path, memory, buffer) -> None:

@@ -123,19 +123,13 @@ class FilledPlaces:
 
     # ---------------------------------------------------------------- a round
 
-    def play(
-        self,
-        sent: Arrays,
-        model_bit: float,
-        size: int,
-        send: Callable[[OpenRound], Out],
-    ) -> list[Message]:
+    def play(self, sent: Arrays, model_bit: float, size: int, send: Callable[[OpenRound], Out]) -> list[Message]:
         """Play a round of the strategy, which sends a model, with so many places.
 
         Raises:
             ConfigurationError: If the strategy has not gone on with the model that its replies held.
         """
-        if self._ended >= self._size:  # else the one that was interrupted goes on
+        if self._ended >= min(self._size, size):  # else the one that was interrupted goes on
             self._ended = 0
         self._size = size
         self._begin(sent)
@@ -166,6 +160,7 @@ class FilledPlaces:
                 self._add(map(send, rounds))
                 continue
             self._wait(len(complete), self._next_s if free > 0 else math.inf)
+        self._save([0, "", 0.0])  # the last exchanges may have failed
         self.last = names
         self._was_played = bool(replies)  # without any, a strategy keeps the model that it had
         cut([self._fill(reply.content) for reply in replies])
