@@ -77,9 +77,7 @@ def test_of_clients_without_a_time_nothing_is_expected():
 
 
 def test_alerts_name_methods_that_a_selector_has():
-    if not ALERTS.exists():
-        pytest.skip("the example is not part of this distribution")
-    named = re.findall(r"selector\.(\w+)\(", ALERTS.read_text())
+    named = re.findall(r"selector\.(\w+)\(", alerts())
     assert named
     assert all(hasattr(Selector, name) for name in named)
 
@@ -102,11 +100,15 @@ class Favourites(Uniform):
         return Selection(context.round, np.flatnonzero(context.available)[: context.cohort_size])
 
 
-def ringing(kept, now_s=None):
-    """Names of the alerts whose expression holds; the expressions are Python as well as PromQL."""
+def alerts():
     if not ALERTS.exists():
         pytest.skip("the example is not part of this distribution")
-    rules = re.findall(r"- alert: Fedroster(\w+)\n +expr: (.+)\n", ALERTS.read_text())
+    return ALERTS.read_text()
+
+
+def ringing(kept, now_s=None):
+    """Names of the alerts whose expression holds; the expressions are Python as well as PromQL."""
+    rules = re.findall(r"- alert: Fedroster(\w+)\n +expr: (.+)\n", alerts())
     assert len(rules) == 4
     names = {f"fedroster_{name}": value for name, value in kept.reports[-1].metrics().items()}
     names["time"] = lambda: time.time() if now_s is None else now_s

@@ -122,9 +122,8 @@ class RememberedUpdates:
         if digest not in self._row:  # it left while it was at work
             self._seat({digest})
         base = self._model if base is None else base
-        update = {
-            key: (np.zeros(array.shape) + returned.get(key, base[key]) - base[key])[None]
-            for key, array in self._model.items()
+        update = {  # what came as no float, a counter, has not moved
+            key: np.asarray(returned.get(key, base[key]), np.float64)[None] - base[key] for key in self._model
         }
         if not self._table.usable(update, 1)[0]:
             return {}

@@ -160,7 +160,8 @@ class FilledPlaces:
                 self._add(map(send, rounds))
                 continue
             self._wait(len(complete), self._next_s if free > 0 else math.inf)
-        self._save([0, "", 0.0])  # the last exchanges may have failed
+        if reply is None:  # else it was kept with this round
+            self._save([0, "", 0.0])
         self.last = names
         self._was_played = bool(replies)  # without any, a strategy keeps the model that it had
         cut([self._fill(reply.content) for reply in replies])
