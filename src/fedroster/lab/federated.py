@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from fedroster.aggregation.places import FreePlaces
 from fedroster.aggregation.server import ServerStep
 from fedroster.aggregation.signatures import signatures_of
 from fedroster.errors import ConfigurationError, StateFileError
-from fedroster.lab.training.protocol import Evaluation, MeasuringTrainer, Trainer, Updates
+from fedroster.lab.training.protocol import Evaluation, Trainer, Updates
 from fedroster.parts import (
     Model,
     asks,
@@ -42,13 +42,11 @@ from fedroster.types import (
     ProblemSpec,
     RoundContext,
     Selection,
-    Signature,
     Status,
     Streams,
 )
 
 PLAIN = ServerStep()
-_Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,113 +96,66 @@ class TrainingCheckpoint:
     aggregation: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
 
-class _Aggregation:
-    """How updates become the next model: federated averaging, an update memory of each server, the server's step."""
+@dataclass(eq=False)
+class _Rounds:
+    """Stages 3 and 4 of a round: the chosen clients train, the server aggregates what arrives.
 
-    def __init__(
-        self, model: Model, spec: ProblemSpec, memory: UpdateMemory | None, step: ServerStep, kept: _Arrays | None
-    ) -> None:
-        self.num_servers = spec.num_servers
-        self.tables = (
-            [] if memory is None else [UpdateTable(memory, model, spec.num_clients) for _ in range(spec.num_servers)]
-        )
-        self.step, self._moments = step, step.init(model)
-        if kept is None:
+    Updates become the next model by federated averaging, an update memory of each server, and the server's step.
+    """
+
+    trainer: Trainer
+    policy: AnyPolicy
+    spec: ProblemSpec
+    streams: Streams
+    memory: UpdateMemory | None
+    step: ServerStep
+    places: FreePlaces | None
+    start: TrainingCheckpoint | None
+
+    def __post_init__(self) -> None:
+        start, memory, spec = self.start, self.memory, self.spec
+        self._wants_losses, self._wanted = wants_losses(self.policy), signs(self.policy)
+        self._measured = np.empty((3, 0))  # loss before, its square, samples
+        self._signature = np.empty((0, 0))
+        self.parameters = self.trainer.init(rng=self.streams.at("model")) if start is None else start.parameters
+        self.edges: Model | None = None
+        self.evaluation: Evaluation | None = None
+        self.refused = np.empty(0, np.int64)
+        self.tables: list[UpdateTable] = []
+        if memory is not None:
+            self.tables = [UpdateTable(memory, self.parameters, spec.num_clients) for _ in range(spec.num_servers)]
+        self._moments = self.step.init(self.parameters)
+        if start is None:
             return
         for number, table in enumerate(self.tables):
-            table.restore(_part(kept, f"memory-{number}."))
+            table.restore(_part(start.aggregation, f"memory-{number}."))
         for name, moment in self._moments.items():
-            if (found := kept.get(f"step.{name}")) is None or found.shape != moment.shape:
+            if (found := start.aggregation.get(f"step.{name}")) is None or found.shape != moment.shape:
                 raise ConfigurationError(f"the checkpoint has no moment {name!r} of such a server's step")
             moment[...] = found
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """All that is remembered."""
+    def kept(self) -> dict[str, NDArray[Any]]:
+        """What the server remembers beside the model."""
         found: dict[str, NDArray[Any]] = {f"step.{name}": value for name, value in self._moments.items()}
         for number, table in enumerate(self.tables):
             found |= {f"memory-{number}.{name}": value for name, value in table.arrays().items()}
         return found
 
-    def usable(self, updates: Model, num: int, *, base: Model) -> BoolArray:
-        """Which of some clients' models are finite, and so are their updates as they are remembered, shape (k,)."""
-        good = finite_updates(updates, num)
-        return good & self.tables[0].usable(updates, num, base=base) if self.tables else good
-
-    def moved(self, model: Model, direction: Model) -> Model:
-        """The model after the server's step."""
-        return self.step.apply(model, direction, self._moments)
-
-    def of_round(
-        self, model: Model, updates: Updates, clients: IntArray, weights: FloatArray | None, *, server: int = 0
-    ) -> Aggregate:
-        """The next model from those of a cohort, which were all sent ``model``; the decision's weights, shape (k,)."""
-        num = clients.shape[0]
-        if not self.tables and weights is None:
-            average = federated_average(model, updates.parameters, updates.num_samples, arrived=np.ones(num, np.bool_))
-            if self.step.is_plain or not average.used.any():
-                return average
-            change: Model = {name: average.parameters[name] - value.astype(np.float64) for name, value in model.items()}
-            return replace(average, parameters=self.moved(model, change))
-        good = self.usable(updates.parameters, num, base=model)
-        if not good.any():
-            return Aggregate(model, good)
-        arrived = {name: values[good] for name, values in updates.parameters.items()}
-        if self.tables:
-            given = {} if weights is None else {"weights": weights[good], "shares": np.ones(int(good.sum()))}
-            direction = self.tables[server].step(clients[good], arrived, updates.num_samples[good], base=model, **given)
-        else:
-            moves = {name: values.astype(np.float64) - model[name] for name, values in arrived.items()}
-            direction = weighted_sum(moves, np.asarray(weights)[good])
-        return Aggregate(self.moved(model, direction), good)
-
-
-class _Trainer:
-    """Stages 3 and 4 of a round: the chosen clients train, the server aggregates what arrives."""
-
-    refused: IntArray
-    _measured: FloatArray  # loss before, its square, samples
-
-    def __init__(
-        self,
-        trainer: Trainer,
-        parameters: Model,
-        edges: Model | None,
-        streams: Streams,
-        aggregation: _Aggregation,
-        *,
-        losses: bool,
-        signature: Signature | None,
-    ) -> None:
-        self._trainer = trainer
-        self._streams = streams
-        self.aggregation = aggregation
-        self._losses = losses
-        self._wanted = signature
-        self._signature: FloatArray | None = None
-        self.parameters = parameters
-        self.edges = edges
-        self.evaluation: Evaluation | None = None
-
     def __call__(self, context: RoundContext, selection: Selection, outcome: Outcome) -> Feedback:
         feedback = outcome.reveal(context, selection)
         arrived = self._arrived(context, selection, outcome, feedback)
         self._measured = np.full((3, arrived.shape[0]), np.nan)
-        if self._wanted is not None:
-            self._signature = np.full((arrived.shape[0], self._wanted.length), np.nan)
-        self.refused = np.empty(0, np.int64)
+        self._signature = np.full((arrived.shape[0], self._wanted.length if self._wanted else 0), np.nan)
         # Only what arrives is trained: the rest is never seen.
         good = arrived.copy()
         if arrived.any():
             good[arrived] = self._train_and_aggregate(context, selection, feedback, arrived)
-        self._close(outcome)
-        if self._losses:
-            # Of a refused update, nothing is believed.
+        # Of a refused update, nothing is believed.
+        if self._wants_losses:
             loss, squared_loss, num_samples = np.where(good, self._measured, np.nan)
             feedback = replace(feedback, loss=loss, squared_loss=squared_loss, num_samples=num_samples)
-        if self._signature is not None:
+        if self._wanted is not None:
             feedback = replace(feedback, signature=np.where(good[:, None], self._signature, np.nan))
-        if good[arrived].all():
-            return feedback
         failed = arrived & ~good
         self.refused = feedback.client[failed]
         status, time_s = feedback.status.copy(), feedback.exchange_time_s.copy()
@@ -221,41 +172,71 @@ class _Trainer:
         self, context: RoundContext, selection: Selection, feedback: Feedback, arrived: BoolArray
     ) -> BoolArray:
         """Replace the model; return which of the arrived updates are finite."""
-        updates = self._trainer.train(
-            self.parameters, feedback.client[arrived], round=context.round, streams=self._streams
-        )
-        self._note(updates, np.flatnonzero(arrived), self.parameters)
+        clients = feedback.client[arrived]
+        updates = self._train(self.parameters, clients, np.flatnonzero(arrived), context)
         weights = None if selection.weights is None else selection.weights[arrived]
-        average = self.aggregation.of_round(self.parameters, updates, feedback.client[arrived], weights)
+        average = self._averaged(self.parameters, updates, clients, weights)
         if average.used.any():
             self.parameters, self.evaluation = average.parameters, None
         return average.used
 
-    def _note(self, updates: Updates, rows: IntArray, sent: Model) -> None:
-        """Keep what the clients of these rows measured, and the signatures of their updates of the model ``sent``."""
-        if self._signature is not None and self._wanted is not None:
-            self._signature[rows] = signatures_of(updates.parameters, sent, self._wanted, seed=self._streams.seed)
+    def _train(self, model: Model, clients: IntArray, rows: IntArray, context: RoundContext) -> Updates:
+        """Train clients, of these rows of the feedback, from a model; note what they measured, and signatures."""
+        updates = self.trainer.train(model, clients, round=context.round, streams=self.streams)
+        if self._wanted is not None:
+            self._signature[rows] = signatures_of(updates.parameters, model, self._wanted, seed=self.streams.seed)
         self._measured[0, rows] = updates.loss_before
         self._measured[2, rows] = updates.num_samples
         if updates.squared_loss is not None:
             self._measured[1, rows] = updates.squared_loss
+        return updates
 
-    def _close(self, outcome: Outcome) -> None:
-        """End the round."""
+    def _usable(self, updates: Model, num: int, *, base: Model) -> BoolArray:
+        """Which of some clients' models are finite, and so are their updates as they are remembered, shape (k,)."""
+        good = finite_updates(updates, num)
+        return good & self.tables[0].usable(updates, num, base=base) if self.tables else good
+
+    def _moved(self, model: Model, direction: Model) -> Model:
+        """The model after the server's step."""
+        return self.step.apply(model, direction, self._moments)
+
+    def _averaged(
+        self, model: Model, updates: Updates, clients: IntArray, weights: FloatArray | None, *, server: int = 0
+    ) -> Aggregate:
+        """The next model from those of a cohort, which were all sent ``model``; the decision's weights, shape (k,)."""
+        num = clients.shape[0]
+        if not self.tables and weights is None:
+            average = federated_average(model, updates.parameters, updates.num_samples, arrived=np.ones(num, np.bool_))
+            if self.step.is_plain or not average.used.any():
+                return average
+            change: Model = {name: average.parameters[name] - value.astype(np.float64) for name, value in model.items()}
+            return replace(average, parameters=self._moved(model, change))
+        good = self._usable(updates.parameters, num, base=model)
+        if not good.any():
+            return Aggregate(model, good)
+        arrived = {name: values[good] for name, values in updates.parameters.items()}
+        if self.tables:
+            given = {} if weights is None else {"weights": weights[good], "shares": np.ones(int(good.sum()))}
+            direction = self.tables[server].step(clients[good], arrived, updates.num_samples[good], base=model, **given)
+        else:
+            moves = {name: values.astype(np.float64) - model[name] for name, values in arrived.items()}
+            direction = weighted_sum(moves, np.asarray(weights)[good])
+        return Aggregate(self._moved(model, direction), good)
 
     def losses(self, context: RoundContext, links: IntArray) -> FloatArray:
         """What the clients of some rows say when they are asked for the loss of the global model, shape (k,)."""
-        if not isinstance(self._trainer, MeasuringTrainer):
+        losses: Callable[[Model, IntArray], FloatArray] | None = getattr(self.trainer, "losses", None)
+        if losses is None:
             raise ConfigurationError(
-                f"the policy polls, and {type(self._trainer).__name__} has no losses(parameters, clients); "
+                f"the policy polls, and {type(self.trainer).__name__} has no losses(parameters, clients); "
                 "expected a trainer that measures losses without training, such as CohortTrainer"
             )
-        return self._trainer.losses(self.parameters, context.clients_of(links))
+        return losses(self.parameters, context.clients_of(links))
 
     def norms(self, context: RoundContext, links: IntArray) -> FloatArray:
         """Norms of the updates that the clients of some rows would send, shape (k,); NaN where one is not finite."""
         clients = context.clients_of(links)
-        updates = self._trainer.train(self.parameters, clients, round=context.round, streams=self._streams)
+        updates = self.trainer.train(self.parameters, clients, round=context.round, streams=self.streams)
         moves = [
             (values.astype(np.float64) - self.parameters[name]).reshape(clients.shape[0], -1)
             for name, values in updates.parameters.items()
@@ -263,18 +244,14 @@ class _Trainer:
         squares: FloatArray = np.sum([np.einsum("kp,kp->k", move, move) for move in moves], axis=0)
         return np.where(np.isfinite(squares), np.sqrt(squares), np.nan)
 
-    def kept(self) -> dict[str, NDArray[Any]]:
-        """What the server remembers beside the model."""
-        return self.aggregation.arrays()
-
     def evaluate(self) -> Evaluation:
         """Test the model; once for each model."""
         if self.evaluation is None:
-            self.evaluation = self._trainer.evaluate(self.parameters)
+            self.evaluation = self.trainer.evaluate(self.parameters)
         return self.evaluation
 
 
-class _HierarchicalExchange(_Trainer):
+class _Edges(_Rounds):
     """The same with edge servers: each client trains its server's model (Qu et al. 2021, section III-A and C).
 
     Every server aggregates the updates that it waits for (6), late ones too when fewer than Z came in time, and the
@@ -282,29 +259,40 @@ class _HierarchicalExchange(_Trainer):
     cloud's mean of the edge models then moves by their sum.
     """
 
+    edges: Model
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known = None if self.start is None else self.start.edges
+        self.edges = broadcast(self.parameters, self.spec.num_servers) if known is None else known
+
+    def __call__(self, context: RoundContext, selection: Selection, outcome: Outcome) -> Feedback:
+        feedback = super().__call__(context, selection, outcome)
+        if outcome.global_round:
+            self.edges = broadcast(self.parameters, self.spec.num_servers)
+        return feedback
+
     def _arrived(self, context: RoundContext, selection: Selection, outcome: Outcome, feedback: Feedback) -> BoolArray:
         return edge_answers(outcome, context, selection).used
 
     def _train_and_aggregate(
         self, context: RoundContext, selection: Selection, feedback: Feedback, arrived: BoolArray
     ) -> BoolArray:
-        assert self.edges is not None
         rows, clients = np.flatnonzero(arrived), feedback.client[arrived]
         server = np.zeros(clients.shape[0], np.int64) if feedback.server is None else feedback.server[arrived]
         models: dict[str, NDArray[Any]] = {}
         following: Model = {name: values.copy() for name, values in self.edges.items()}
         good = np.zeros(clients.shape[0], np.bool_)
-        weights = None if selection.weights is None else selection.weights[arrived] * self.aggregation.num_servers
-        by_server = weights is not None or bool(self.aggregation.tables)
+        weights = None if selection.weights is None else selection.weights[arrived] * self.spec.num_servers
+        by_server = weights is not None or bool(self.tables)
         for m in np.unique(server):
             mine = server == m
             edge = {name: values[m] for name, values in self.edges.items()}
-            updates = self._trainer.train(edge, clients[mine], round=context.round, streams=self._streams)
-            self._note(updates, rows[mine], edge)
+            updates = self._train(edge, clients[mine], rows[mine], context)
             if by_server:
                 alike = replace(updates, num_samples=np.ones_like(updates.num_samples))  # as in edge aggregation
                 counts = None if weights is None else weights[mine]
-                moved = self.aggregation.of_round(edge, alike, clients[mine], counts, server=int(m))
+                moved = self._averaged(edge, alike, clients[mine], counts, server=int(m))
                 good[mine] = moved.used
                 for name, value in moved.parameters.items():
                     following[name][m] = value
@@ -320,27 +308,22 @@ class _HierarchicalExchange(_Trainer):
             self.parameters, self.evaluation = aggregate_globally(self.edges), None
         return good
 
-    def _close(self, outcome: Outcome) -> None:
-        if outcome.global_round and self.edges is not None:
-            self.edges = broadcast(self.parameters, self.aggregation.num_servers)
 
-
-class _PlacesExchange(_Trainer):
+class _Places(_Rounds):
     """The same in free places: a client trains the model of the moment, and its update arrives later."""
 
     places: FreePlaces
-    num_places: int
 
-    def begin(self, places: FreePlaces, spec: ProblemSpec, kept: _Arrays | None) -> None:
+    def __post_init__(self) -> None:
         """Start with the updates of clients at work and of the buffer, those kept at a checkpoint if there are."""
-        self.places, self.num_places = places, spec.cohort_size
+        super().__post_init__()
         none: dict[str, NDArray[Any]] = dict.fromkeys(("client", "sent", "samples"), np.empty(0, np.int64)) | {
             "weight": np.empty(0)
         }
         none |= {f"w.{name}": np.empty((0, *np.shape(value)), np.float32) for name, value in self.parameters.items()}
         fresh = {f"{part}.{name}": value for part in ("under-way", "buffer") for name, value in none.items()}
-        fresh |= {"places.samples": np.zeros(spec.num_clients), "places.version": np.zeros(1, np.int64)}
-        found = fresh if kept is None else kept
+        fresh |= {"places.samples": np.zeros(self.spec.num_clients), "places.version": np.zeros(1, np.int64)}
+        found = fresh if self.start is None else self.start.aggregation
         if any(name not in found or found[name].shape[1:] != value.shape[1:] for name, value in fresh.items()):
             raise ConfigurationError("the checkpoint is of training in rounds, or of another model")
         self._under_way, self._buffer = _part(found, "under-way."), _part(found, "buffer.")
@@ -351,15 +334,14 @@ class _PlacesExchange(_Trainer):
         own = {"samples": self._samples, "version": self._version}
         parts = {"under-way": self._under_way, "buffer": self._buffer, "places": own}
         found = {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
-        return self.aggregation.arrays() | found
+        return super().kept() | found
 
     def _train_and_aggregate(
         self, context: RoundContext, selection: Selection, feedback: Feedback, arrived: BoolArray
     ) -> BoolArray:
         clients = feedback.client[arrived]
-        updates = self._trainer.train(self.parameters, clients, round=context.round, streams=self._streams)
-        self._note(updates, np.flatnonzero(arrived), self.parameters)
-        good = self.aggregation.usable(updates.parameters, clients.shape[0], base=self.parameters)
+        updates = self._train(self.parameters, clients, np.flatnonzero(arrived), context)
+        good = self._usable(updates.parameters, clients.shape[0], base=self.parameters)
         new = {
             "client": clients,
             "sent": np.full(clients.shape[0], self._version[0]),
@@ -386,7 +368,7 @@ class _PlacesExchange(_Trainer):
             self._change()
 
     def _change(self) -> None:
-        buffer, aggregation = self._buffer, self.aggregation
+        buffer = self._buffer
         clients, samples = buffer["client"], buffer["samples"]
         count = clients.shape[0]
         by_samples = samples / self._samples[self._samples > 0.0].mean()
@@ -394,13 +376,13 @@ class _PlacesExchange(_Trainer):
         weights = self.places.weights(weights, self._version[0] - buffer["sent"])
         updates, shares = _part(buffer, "w."), np.full(count, 1.0 / count)
         direction: Model
-        if aggregation.tables:
-            direction = aggregation.tables[0].step(clients, updates, samples, weights=weights, shares=shares)
+        if self.tables:
+            direction = self.tables[0].step(clients, updates, samples, weights=weights, shares=shares)
         else:
             direction = weighted_sum(updates, shares * weights)
-        scale = count / self.num_places
+        scale = count / self.spec.cohort_size
         direction = {name: scale * values for name, values in direction.items()}
-        self.parameters, self.evaluation = aggregation.moved(self.parameters, direction), None
+        self.parameters, self.evaluation = self._moved(self.parameters, direction), None
         self._version += 1
         self._buffer = {name: values[:0] for name, values in buffer.items()}
 
@@ -450,26 +432,19 @@ def federate(
         SelectionError: If a decision breaks a hard constraint.
     """
     check_integer("evaluate_every", evaluate_every, least=1)
-    streams = Streams(seed)
-    if start is None:
-        first, edges, kept, elapsed_s = trainer.init(rng=streams.at("model")), None, None, 0.0
-    else:
-        first, edges, kept, elapsed_s = start.parameters, start.edges, start.aggregation, start.elapsed_s
-    servers = environment.spec.num_servers
-    if edges is None and servers > 1:
-        edges = broadcast(first, servers)
+    spec = environment.spec
     if memory is not None and memory.rule == "mean" and callable(getattr(policy, "weights", None)):
         raise ConfigurationError(
             f"memory is {memory}, in whose step no update of a cohort has a weight, and {type(policy).__name__} weighs "
             "them; expected rule='difference'"
         )
-    if servers > 1 and not server.is_plain:
-        raise ConfigurationError(f"server is {server} with {servers} servers; expected the plain step, ServerStep()")
-    aggregation = _Aggregation(first, environment.spec, memory, server, kept)
-    kind = _PlacesExchange if places is not None else _Trainer if servers == 1 else _HierarchicalExchange
-    exchange = kind(trainer, first, edges, streams, aggregation, losses=wants_losses(policy), signature=signs(policy))
-    if isinstance(exchange, _PlacesExchange) and places is not None:
-        exchange.begin(places, environment.spec, kept)
+    if spec.num_servers > 1 and not server.is_plain:
+        raise ConfigurationError(
+            f"server is {server} with {spec.num_servers} servers; expected the plain step, ServerStep()"
+        )
+    elapsed_s = 0.0 if start is None else start.elapsed_s
+    kind = _Places if places is not None else _Edges if spec.num_servers > 1 else _Rounds
+    exchange = kind(trainer, policy, spec, Streams(seed), memory, server, places, start)
     course = simulate(
         policy,
         environment,
@@ -479,7 +454,7 @@ def federate(
         exchange=exchange,
         ask=None if not polls(policy) else exchange.norms if asks(policy) == "norms" else exchange.losses,
         free_places=places is not None,
-        arrive=exchange.arrive if isinstance(exchange, _PlacesExchange) else None,
+        arrive=exchange.arrive if isinstance(exchange, _Places) else None,
     )
     for played in course:
         elapsed_s += played.time_s

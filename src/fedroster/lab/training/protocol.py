@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from numpy.random import Generator
 from numpy.typing import NDArray
@@ -70,7 +70,8 @@ class Work:
 class Trainer(Protocol):
     """Trains a whole cohort in one call, and tests a model.
 
-    For policies that poll it also has ``losses(parameters, clients)``, see :class:`MeasuringTrainer`.
+    For policies that poll it also measures losses without training, by ``losses(parameters, clients)``, which gives the
+    mean loss of a model over each client's samples, shape (k,).
     """
 
     def init(self, *, rng: Generator) -> Model:
@@ -87,13 +88,4 @@ class Trainer(Protocol):
 
     def evaluate(self, parameters: Model, /) -> Evaluation:
         """Test a model."""
-        ...
-
-
-@runtime_checkable
-class MeasuringTrainer(Trainer, Protocol):
-    """A trainer that measures losses without training, as policies that poll need."""
-
-    def losses(self, parameters: Model, clients: IntArray, /) -> FloatArray:
-        """Return the mean loss of a model over each client's samples, shape (k,)."""
         ...
