@@ -20,7 +20,8 @@ from fedroster.core.problem import Selection, Status
 from fedroster.core.protocols import Stateless
 from fedroster.errors import InvalidInputError
 from fedroster.lab.replay import MEASURES, replay
-from fedroster.lab.replay.answers import Leaves, looks, read_pace, read_waits
+from fedroster.lab.replay.answers import Leaves, Pace, looks, read_waits
+from fedroster.lab.replay.answers import expected as expected_times
 from fedroster.lab.replay.estimates import Estimate, dry_run
 from fedroster.lab.replay.history import read_history
 from fedroster.lab.replay.modelled import Drawn, Fit
@@ -72,6 +73,10 @@ def test_times_are_those_of_the_network(fit):
         assert np.mean(found) == pytest.approx(expected, rel=0.35)
     assert all(times.ratios.mean() == pytest.approx(1.0) for times in drawn)
     assert np.mean([times.ratios.std() for times in drawn]) == pytest.approx(1.0 / math.sqrt(3.0), rel=0.1)
+    missed = np.arange(fit.history.time_s.shape[0]) % 5 == 0  # of an exchange without a time, no ratio is known
+    history = replace(fit.history, time_s=np.where(missed, np.nan, fit.history.time_s))
+    (times,) = draw_times(history, 1, rng=np.random.default_rng(1))
+    np.testing.assert_allclose(times.ratio * expected_times(history, times), history.time_s)
 
 
 def test_leaves_are_read_off_the_log():
@@ -143,8 +148,9 @@ def test_clients_that_were_seldom_measured_widen_the_interval():
 
 
 def test_rounds_at_even_intervals_stay_so():
-    history = replace(history_of(rounds=30), at_s=np.arange(30) * 1800.0)
-    assert read_pace(history).next_s(3, 0.0, 70.0, empty=False) == pytest.approx(1800.0)
+    at_s = np.arange(30) * 1800.0 + 5000.0 * (np.arange(30) > 20)  # and once they did not
+    history = replace(history_of(rounds=30), at_s=at_s)
+    assert Pace(history).next_s(3, 0.0, 70.0, empty=False) == pytest.approx(1800.0)
 
 
 def test_idle_time_between_rounds_stays_where_it_was():
@@ -238,11 +244,16 @@ def test_a_deadline_shows_in_the_answers_of_a_federation():
         ({"needed": 3, "late": "dropped"}, "nearly every round ended with 3 answers"),
         ({"needed": 3}, "rounds did not end at a deadline"),
         ({"rounds": 10}, "10 rounds; expected at least 20"),
+        ({"times_known": False}, "0 measured times"),
     ],
 )
 def test_what_cannot_be_played_is_refused_with_the_reason(how, why):
-    network = replace(NETWORK, dropout=0.0)
-    found = replay(log_of("random", network, **{"rounds": 30, "seed": 2} | how), {"floor": Floor()})
+    how = {"rounds": 30, "seed": 2, "times_known": True} | how
+    known = how.pop("times_known")
+    history = log_of("random", replace(NETWORK, dropout=0.0), **how)
+    if not known:
+        history = replace(history, time_s=np.full(history.time_s.shape, np.nan))
+    found = replay(history, {"floor": Floor()})
     assert [one.kind for one in found] == ["logged"] * 3 + ["modelled"] * 3
     assert all(one.refused is None for one in found[:3])  # what it tells of itself is told all the same
     assert all(why in one.refused for one in found[3:])
@@ -280,13 +291,6 @@ def test_times_about_two_values_are_refused_and_no_others(shape):
     network = FlatNetwork(num_clients=16, cohort_size=2, noise=0.9, noise_shape=shape)
     with pytest.raises(InvalidInputError, match="two values") if shape == "bimodal" else nullcontext():
         Fit(history_of("round-robin", rounds=120, network=network), draws=3, seed=0)
-
-
-def test_a_log_without_times_is_refused(fit):
-    nothing = np.full(fit.history.time_s.shape, np.nan)
-    log = replace(fit.history, time_s=nothing, status=np.full(nothing.shape, np.uint8(Status.DROPPED)))
-    found = replay(log, {"random": Uniform()})
-    assert all("0 measured times" in one.refused for one in found[3:])
 
 
 def test_dry_run_of_rules():

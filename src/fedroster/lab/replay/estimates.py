@@ -134,15 +134,13 @@ def _estimates(fit: Fit, name: str, policy: AnyPolicy) -> list[Estimate]:
     except FedrosterError as error:
         return _all_refused(name, history.num_rounds, str(error))
     worlds = [_Run.of(one, history.num_clients) for one in played]
-    values = {
-        "mean_round_time_s": _time(fit, worlds),
-        "min_participation_rate": _rate(history, worlds),
-        "deadline_misses": _count(np.array([one.missed for one in worlds]), int(logged)),
-    }
+    missed = np.array([one.missed for one in worlds])
+    values = _time(fit, worlds), _rate(history, worlds), _count(missed, int(logged))
     deadline = bool(np.isfinite(history.deadline_s).any())
     lacks = missing_signals(policy, losses=False, contexts=history.num_features > 0, deadline=deadline)
     return [
-        Estimate(name, "modelled", measure, *values[measure], history.num_rounds, None, lacks) for measure in MEASURES
+        Estimate(name, "modelled", measure, *numbers, history.num_rounds, None, lacks)
+        for measure, numbers in zip(MEASURES, values, strict=True)
     ]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedroster.errors import InvalidInputError
-from fedroster.lab.replay.answers import Answers, Leaves, Waits, draw_answers, expected, read_pace, read_waits
+from fedroster.lab.replay.answers import Answers, Leaves, Pace, Waits, draw_answers, expected, read_waits
 from fedroster.lab.replay.history import History
 from fedroster.lab.replay.playing import Exchanges, PlayedRound, RoundEnd, RoundStart, play
 from fedroster.lab.replay.times import Times, draw_times
@@ -56,13 +56,11 @@ class Fit:
             rng = streams.at("replay-answers", number)
             answers = draw_answers(history, times, self.leaves, rng=rng)
             self.worlds.append(WorldDraw(times, answers, read_waits(history, expected(history, times))))
-        self.pace = read_pace(history)
+        self.pace = Pace(history)
         self.features, self.cold = self._contexts()
         self.at = np.full(history.available.shape, -1, np.int64)  # the exchange of each client and round
         self.at[history.round, history.client] = np.arange(history.round.shape[0])
-        timed = history.timed
-        self.among_timed = np.where(timed, timed.cumsum() - 1, -1)  # the place of each exchange
-        self.measured = np.bincount(history.client[timed], minlength=history.num_clients)
+        self.measured = np.bincount(history.client[history.timed], minlength=history.num_clients)
         again = np.log([self.logged_again(number) for number in range(draws)])
         self.wrong = float(again.mean() - np.log(max(float(history.lasted_s.mean()), 1e-12)))
         self._refuse(float(again.std(ddof=1)))
@@ -177,8 +175,7 @@ class Drawn:
 
     def exchange(self, chosen: IntArray) -> Exchanges:
         """What becomes of the cohort: of clients that the log chose in this round, too, what became of them there."""
-        history, world, index = self._history, self._world, self._round
-        rng = self._rng
+        history, world, index, rng = self._history, self._world, self._round, self._rng
         mean_s = world.times.means(chosen, self._features[chosen])
         ratio = world.times.scatter(chosen, rng.random(chosen.shape))
         lost_draw, over = rng.random(chosen.shape[0]), rng.random()
@@ -189,9 +186,8 @@ class Drawn:
         at = self._fit.at[index, chosen]
         same = at >= 0
         lost[same] = history.lost[at[same]]
-        timed = np.where(same, self._fit.among_timed[at], -1)
-        known = timed >= 0
-        time_s[known] = mean_s[known] * world.times.ratio[timed[known]]
+        again = np.where(same, world.times.ratio[at], np.nan)
+        time_s = np.where(np.isnan(again), time_s, mean_s * again)
         if not np.isnan(world.waits.lost_s):
             time_s = np.where(lost, world.waits.lost_s, time_s)
         overhead_s = world.waits.overhead(over)  # it was measured, and deadlines leave room for it as it was

@@ -35,7 +35,7 @@ class Times:
         coefficients: theta of each client, the constant first, shape (clients, 1 + D).
         ratios: Scatter of the logged exchanges about their means, ascending, mean 1, shape (timed,).
         spread: How much wider each client scatters than all together, shape (clients,).
-        ratio: Scatter of each timed exchange itself, in the log's order, shape (timed,).
+        ratio: Scatter of each exchange itself, in the log's order, shape (exchanges,); NaN where no time was measured.
         least_s: Least mean, seconds.
     """
 
@@ -222,11 +222,13 @@ def draw_times(history: History, count: int, *, rng: Generator) -> list[Times]:
     # counts is drawn (the bootstrap).  Width: that of each draw.
     shape = 1.0 / np.mean([1.0 / ratio for _, _, ratio, _ in drawn], axis=0)
     found = []
-    for theta, spread, ratio, width in drawn:
+    ratio = np.full(history.client.shape, np.nan)
+    for theta, spread, own, width in drawn:
+        ratio[history.timed] = own
         common = 1.0 + (shape - 1.0) / spread[sampler.client]
         wide = min(width / max(float(common.std()), 1e-12), 1.5)
         common = np.maximum(1.0 + wide * (common - float(common.mean())), 0.0)
         picked = np.sort(common[rng.integers(common.shape[0], size=common.shape[0])])
         ratios = picked / max(float(picked.mean()), 1e-300)
-        found.append(Times(theta, ratios, spread, ratio, _LEAST_MEAN * sampler.mean_s))
+        found.append(Times(theta, ratios, spread, ratio.copy(), _LEAST_MEAN * sampler.mean_s))
     return found
