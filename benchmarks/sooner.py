@@ -33,8 +33,7 @@ from fedroster.aggregation.memory import UpdateMemory
 from fedroster.aggregation.places import FreePlaces
 from fedroster.aggregation.server import ServerStep
 from fedroster.errors import FairnessWarning
-from fedroster.lab.data.dataset import Dataset
-from fedroster.lab.data.load import load_dataset
+from fedroster.lab.data.load import Dataset, load_dataset
 from fedroster.lab.data.partition import class_counts, couple_with_speed, dirichlet_partition
 from fedroster.lab.federated import FederatedRound, federate
 from fedroster.lab.statistics import LEVEL, seeds_needed

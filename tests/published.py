@@ -76,11 +76,9 @@ def serving(folder):
         thread.join()
 
 
-def tiny_mnist(*, seed=0, labels=None):
+def tiny_mnist(*, seed=0):
     """MNIST's files: 60 and 20 images of 5 x 4 pixels."""
     train, test = samples(60, (5, 4), seed), samples(20, (5, 4), seed + 100)
-    if labels is not None:
-        train = (train[0], np.asarray(labels, np.uint8))
     files = {}
     for name, values in (
         ("train-images-idx3-ubyte", train[0]),

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedroster.errors import ConfigurationError, UnknownNameError
-from fedroster.lab.data.dataset import Dataset
-from fedroster.lab.data.load import load_dataset
+from fedroster.lab.data.load import Dataset, load_dataset
 from fedroster.lab.data.partition import (
     class_counts,
     couple_with_speed,

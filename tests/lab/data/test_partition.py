@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from fedroster.core.errors import ConfigurationError
 from fedroster.lab.data.partition import (
     class_counts,
-    class_proportions,
     dirichlet_partition,
     iid_partition,
     label_partition,
@@ -21,7 +20,7 @@ def partition(gamma_1=0.5, *, seed=0, labels=LABELS, **changes):
     return dirichlet_partition(labels, gamma_1=gamma_1, rng=np.random.default_rng(seed), **settings)
 
 
-@pytest.mark.parametrize("gamma_1", [1e-320, 1e-300, 1e-9, 0.1, 1.0, 100.0, 1e9])
+@pytest.mark.parametrize("gamma_1", [5e-324, 1e-9, 1.0, 1e300])
 def test_sizes_and_no_sample_twice_within_a_client(gamma_1):
     rows = partition(gamma_1)
     assert rows.shape == (40, 100)
@@ -29,7 +28,7 @@ def test_sizes_and_no_sample_twice_within_a_client(gamma_1):
     assert (class_counts(rows, LABELS, 10).sum(axis=1) == 100).all()
 
 
-@pytest.mark.parametrize("gamma_1", [1e-320, 1e-300, 1e-12, 1e-6])
+@pytest.mark.parametrize("gamma_1", [1e-320, 1e-6])
 def test_tiny_gamma_gives_one_class_each_and_every_class_its_turn(gamma_1):
     counts = class_counts(partition(gamma_1, num_clients=400), LABELS, 10)
     assert (counts.max(axis=1) == 100).all()
@@ -42,7 +41,7 @@ def second_moment(gamma_1, seed):
     return (shares**2).sum(axis=1)
 
 
-@pytest.mark.parametrize("gamma_1", [0.3, 1.0, 5.0])
+@pytest.mark.parametrize("gamma_1", [0.3, 5.0])
 def test_class_shares_follow_gamma(gamma_1):
     # E sum q_i^2 = (gamma + 1) / (10 gamma + 1); rounding to whole samples moves it by less than 0.002.
     expected = (gamma_1 + 1.0) / (10.0 * gamma_1 + 1.0)
@@ -58,10 +57,6 @@ def test_samples_of_a_class_are_equally_likely():
     rows = partition(1e9, num_clients=700)
     times = np.bincount(rows.ravel(), minlength=1400)  # 50 each on average
     assert ((times - 50.0) ** 2 / 50.0).sum() < 1400 + 4 * np.sqrt(2 * 1400)
-
-
-def test_fewer_clients_are_the_first_ones():
-    np.testing.assert_array_equal(partition(seed=3, num_clients=5), partition(seed=3)[:5])
 
 
 def test_small_classes_hand_on_what_they_lack():
@@ -92,21 +87,13 @@ def test_largest_remainder(classes, fraction):
     assert (np.abs(free - total * shares / shares.sum()) < 1.0 + 1e-6).all()
 
 
-def test_proportions_sum_to_one():
-    rng = np.random.default_rng(0)
-    for gamma in (5e-324, 1e-300, 1e-3, 1.0, 1e6, 1e300):
-        shares = class_proportions(gamma, 10, rng=rng)
-        assert (shares >= 0.0).all()
-        assert shares.sum() == pytest.approx(1.0)
-
-
 def by_labels(*, seed=0, labels=LABELS, **changes):
     settings = {"num_clients": 50, "samples_per_client": 28, "num_classes": 10} | changes
     return label_partition(labels, rng=np.random.default_rng(seed), **settings)
 
 
 @pytest.mark.parametrize("num_clients", [45, 90])  # that share no sample, and do
-@pytest.mark.parametrize(("labels_per_client", "samples"), [(1, 28), (2, 28), (2, 27), (3, 28), (10, 28), (10, 10)])
+@pytest.mark.parametrize(("labels_per_client", "samples"), [(1, 28), (2, 27), (10, 10)])
 def test_exactly_so_many_labels(num_clients, labels_per_client, samples):
     rows = by_labels(labels_per_client=labels_per_client, samples_per_client=samples, num_clients=num_clients)
     assert rows.shape == (num_clients, samples)
@@ -133,9 +120,6 @@ def test_every_pair_of_labels_is_equally_likely():
     found = pairs[np.triu_indices(10, 1)]
     assert pairs.sum() == found.sum() == 90 * 50
     assert ((found - 100.0) ** 2 / 100.0).sum() < 78.7  # chi-squared with 44 degrees of freedom, 0.1 %
-    # Negative control: pairs of neighbours, as sorted shards would give them.
-    shards = np.bincount(np.arange(45) % 9, minlength=45) * 100.0
-    assert ((shards - 100.0) ** 2 / 100.0).sum() > 78.7
 
 
 def test_which_label_gets_the_odd_sample_is_drawn():
@@ -166,20 +150,15 @@ def alike(*, seed=0, labels=LABELS, **changes):
     ("make", "changes", "message"),
     [
         (partition, {"gamma_1": 0.0}, "gamma_1"),
-        (partition, {"gamma_1": -1.0}, "gamma_1"),
         (partition, {"gamma_1": float("nan")}, "gamma_1"),
         (partition, {"num_clients": 0}, "num_clients"),
         (partition, {"samples_per_client": 0}, "samples_per_client"),
         (partition, {"samples_per_client": 1401}, "1400 samples"),
-        (partition, {"labels": LABELS[:0]}, "0 samples"),
         (partition, {"num_classes": 5, "samples_per_client": 701}, "700 samples"),
-        (by_labels, {"samples_per_client": 1401}, "samples_per_client = 1401"),
         (by_labels, {"samples_per_client": 282}, "140 samples and a client would hold 141"),
         (by_labels, {"num_classes": 11, "num_clients": 11}, "a label has 0 samples"),
-        (by_labels, {"labels_per_client": 0}, "labels_per_client"),
         (by_labels, {"labels_per_client": 11}, "num_classes = 10"),
         (by_labels, {"labels_per_client": 3, "samples_per_client": 2}, "samples_per_client = 2"),
-        (by_labels, {"num_clients": 0}, "num_clients"),
         (alike, {"samples_per_client": 1401}, "samples_per_client = 1401"),
     ],
 )
@@ -202,15 +181,3 @@ def test_alike_uses_every_sample_once_or_draws_for_each_client():
     assert shared.shape == (21, 70)
     assert all(np.unique(row).size == 70 for row in shared)
     assert np.unique(shared).size < 1400
-
-
-@pytest.mark.parametrize("num_clients", [20, 40])
-def test_alike_has_the_shares_of_the_data_set(num_clients):
-    drawn = [alike(seed=seed, num_clients=num_clients) for seed in range(400 // num_clients)]
-    counts = np.concatenate([class_counts(rows, LABELS, 10) for rows in drawn])
-    # Hypergeometric: 70 of 1400, of which 140 are of the class.
-    variance = 70 * 0.1 * 0.9 * 1330 / 1399
-    assert abs(counts.mean(axis=0) - 7.0).max() < 5 * np.sqrt(variance / 400)
-    assert abs(counts.var() / variance - 1.0) < 0.15
-    # Negative control: Dirichlet clients of gamma 3 differ more.
-    assert class_counts(partition(3.0, samples_per_client=70, num_clients=400), LABELS, 10).var() > 1.15 * variance

@@ -26,12 +26,28 @@ from fedroster.errors import (
     MissingDependencyError,
     UnknownNameError,
 )
-from fedroster.lab.data.dataset import Dataset
 from fedroster.parts import ImageArray
 from fedroster.types import IntArray, Streams
 
 Told: TypeAlias = Callable[[int, int], None]
 """Gets the bytes of a file that have arrived, and the file's bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Images and labels, divided into training and test.
+
+    Images x have the shape (samples, channels, height, width), are in [0, 1] and of single precision; labels y are 0,
+    1, ..., shape (samples,).
+    """
+
+    name: str
+    train_x: ImageArray
+    train_y: IntArray
+    test_x: ImageArray
+    test_y: IntArray
+    num_classes: int
+
 
 _LARGEST = 1 << 26  # bytes; a foreign file is read no further
 _SILENCE_S = 30.0
