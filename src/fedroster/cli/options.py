@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fedroster.core.checks import check_choice, shown
+from fedroster.core.checks import shown
 from fedroster.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -66,7 +66,9 @@ class Workplace:
     workers: Annotated[
         int | None, typer.Option(min=1, help="Runs at the same time; one for each core if not given.")
     ] = None
-    engine: Annotated[str, typer.Option(help="local for processes on this machine, or ray for a cluster.")] = "local"
+    engine: Annotated[
+        Literal["local", "ray"], typer.Option(help="local for processes on this machine, or ray for a cluster.")
+    ] = "local"
     ray_address: Annotated[
         str | None,
         typer.Option(help="With --engine ray: HOST:PORT of a cluster, or auto. If not given, Ray starts a new one."),
@@ -76,7 +78,6 @@ class Workplace:
         """The engine that these options name."""
         from fedroster.lab.trials.processes import in_processes
 
-        check_choice("engine", self.engine, ("local", "ray"))
         if self.engine == "ray":
             from fedroster.lab.trials.ray_engine import RayEngine
 
@@ -93,7 +94,9 @@ class Training:
     """Under which conditions models are trained."""
 
     data_dir: DataDirOption = None
-    device: Annotated[str, typer.Option(help="cpu, cuda, or auto for a GPU if there is one.")] = "cpu"
+    device: Annotated[
+        Literal["cpu", "cuda", "auto"], typer.Option(help="cpu, cuda, or auto for a GPU if there is one.")
+    ] = "cpu"
     minutes: Annotated[
         float | None,
         typer.Option(min=0.0, help="Stop after this time and keep what is done; run the same command to continue."),
@@ -103,10 +106,8 @@ class Training:
         """The conditions that these options name; the time runs from now on."""
         from fedroster.lab.trials.trial import Conditions
 
-        check_choice("device", self.device, ("cpu", "cuda", "auto"))
         stop_at = math.inf if self.minutes is None else time.time() + 60.0 * self.minutes
-        device = cast("Literal['cpu', 'cuda', 'auto']", self.device)
-        return Conditions(stop_at=stop_at, device=device, data_dir=self.data_dir)
+        return Conditions(stop_at=stop_at, device=self.device, data_dir=self.data_dir)
 
 
 def read_range(text: str) -> tuple[int, int] | None:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -19,7 +19,6 @@ from fedroster.core.outside import plain
 if TYPE_CHECKING:
     from fedroster.lab.planning import Plan, Wish
     from fedroster.lab.replay.history import History
-    from fedroster.lab.replay.playing import Late
     from fedroster.lab.statistics import Interval
 
 
@@ -55,7 +54,8 @@ def plan(
         typer.Option(help="TOML file of rules, in place of the log's. Without a wish: what they do to the log."),
     ] = None,
     late: Annotated[
-        str, typer.Option(help="Clients that a round did not wait for: told (their times come later) or dropped.")
+        Literal["told", "dropped"],
+        typer.Option(help="Clients that a round did not wait for: told (their times come later) or dropped."),
     ] = "told",
     policy: PolicyOption = None,
     rounds: Annotated[
@@ -73,7 +73,6 @@ def plan(
     The exit status is 1 if no setting meets them.
     """
     from fedroster.catalogue import make_policy, parse_settings
-    from fedroster.core.checks import check_choice
     from fedroster.core.protocols import missing_signals
     from fedroster.core.units import seconds_of
     from fedroster.lab.planning import SCREENED, LogWorld, ScenarioWorld, Wish, World, sentence
@@ -84,7 +83,6 @@ def plan(
 
     if out is not None and out.suffix not in (".svg", ".png", ".pdf"):
         raise ConfigurationError(f"--out is {out}; expected a file that ends in .svg, .png or .pdf")
-    check_choice("late", late, ("told", "dropped"))
     table = None if rules is None else Rules.load(rules).as_table()
     folder = Path(where)
     if every_client is None and rounds_under is None and table is not None and folder.is_dir():
@@ -117,7 +115,7 @@ def plan(
         if lacks := missing_signals(make_policy(text), losses=False, contexts=True, deadline=True):
             remark(f"{text} learns from {' and '.join(lacks)}, which a plan does not have")
     with progress("planning") as advance:
-        found = try_settings(world, wish, seeds=numbers, late=cast("Late", late), only=policy or (), progress=advance)
+        found = try_settings(world, wish, seeds=numbers, late=late, only=policy or (), progress=advance)
     if out is not None:
         _draw(found, wish, out)
     if as_json:

@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from fedroster.lab.compare.tables import Measure
 
 
-WIDE = (0, 2, 0, 0)
-"""Padding of tables that are mostly text."""
-
-
 @cache
 def out() -> Console:
     """Results.  Where there is no terminal, 80 columns would cut the tables."""
