@@ -3,7 +3,7 @@
 import io
 import json
 import math
-from dataclasses import replace
+from dataclasses import make_dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ from benchmarks.replay import federation
 from rich.console import Console
 
 from commands import call
+from fedroster.catalogue import Entry, scenarios
 from fedroster.cli import terminal
 from fedroster.errors import ConfigurationError, InvalidInputError
 from fedroster.lab import planning
@@ -24,11 +25,6 @@ from fedroster.types import Status
 from lab.replay.logs import history_of, log_of
 
 
-def exchanges(*times_s: float, lost: tuple[int, ...] = (), overhead_s: float = 0.0) -> Exchanges:
-    responds = np.array([place not in lost for place in range(len(times_s))])
-    return Exchanges(np.array(times_s), responds, overhead_s=overhead_s)
-
-
 @pytest.mark.parametrize(
     ("needed", "deadline_s", "lost", "length", "used"),
     [
@@ -38,20 +34,18 @@ def exchanges(*times_s: float, lost: tuple[int, ...] = (), overhead_s: float = 0
         (2, math.inf, (0,), 9.0, [1, 2]),  # the next one takes the lost one's place
         (3, math.inf, (2,), 9.0, [0, 1]),  # that one is lost shows when its answer was due
         (2, 4.0, (0, 1, 2), 4.0, []),
+        (0, math.inf, None, 0.0, []),  # without clients
     ],
 )
 def test_when_a_round_ends(
-    needed: int, deadline_s: float, lost: tuple[int, ...], length: float, used: list[int]
+    needed: int, deadline_s: float, lost: tuple[int, ...] | None, length: float, used: list[int]
 ) -> None:
-    end_s, status = exchanges(2.0, 5.0, 9.0, lost=lost).end(RoundEnd(needed, deadline_s))
-    assert (end_s, np.flatnonzero(status == Status.COMPLETED).tolist()) == (length, used)
-    assert np.flatnonzero(status == Status.DROPPED).tolist() == list(lost)
-
-
-def test_what_rounds_take_beyond_their_exchanges_comes_after_the_deadline() -> None:
-    assert exchanges().end(RoundEnd(3, math.inf))[0] == 0.0  # without clients
-    played = exchanges(2.0, 5.0, 9.0, overhead_s=0.5)
-    assert [played.end(RoundEnd(3, deadline_s))[0] for deadline_s in (math.inf, 6.0)] == [9.5, 6.5]
+    times_s = np.array([2.0, 5.0, 9.0] if lost is not None else [])
+    responds = ~np.isin(np.arange(times_s.shape[0]), lost or ())
+    end_s, status = Exchanges(times_s, responds, overhead_s=0.5 * bool(length)).end(RoundEnd(needed, deadline_s))
+    assert end_s == length + 0.5 * bool(length)  # what rounds take beyond their exchanges comes after the deadline
+    assert np.flatnonzero(status == Status.COMPLETED).tolist() == used
+    assert np.flatnonzero(status == Status.DROPPED).tolist() == list(lost or ())
 
 
 class Silent:
@@ -180,13 +174,11 @@ def test_a_plan_in_a_scenario_holds_there() -> None:
         ScenarioWorld("cocs/mnist", {}, rounds=60)
 
 
-def test_a_scenario_that_is_no_dataclass_has_no_cohort_to_change(monkeypatch) -> None:
-    class Own:
-        spec = FlatNetwork().spec
-
-    monkeypatch.setattr(planning, "make_scenario", lambda *_: Own())
-    with pytest.raises(ConfigurationError, match="own has edge servers or no cohort_size"):
-        ScenarioWorld("own", {}, rounds=60)
+def test_a_scenario_whose_cohort_cannot_grow_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    fixed = make_dataclass("Fixed", [], frozen=True, namespace={"spec": FlatNetwork().spec})
+    monkeypatch.setitem(scenarios(), "fixed", Entry(fixed, "one size"))
+    with pytest.raises(ConfigurationError, match="fixed has edge servers or no cohort_size"):
+        ScenarioWorld("fixed", {}, rounds=60)
 
 
 def test_a_log_knows_what_its_own_rounds_would_have_been() -> None:

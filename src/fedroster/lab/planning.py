@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fedroster.catalogue import make_policy, make_scenario
+from fedroster.catalogue import find_scenario, make_policy, make_scenario
 from fedroster.errors import ConfigurationError, InfeasibleError, InvalidInputError
 from fedroster.lab.replay.history import History
 from fedroster.lab.replay.modelled import Fit
@@ -156,7 +156,7 @@ class ScenarioWorld:
         self._environment: AnyEnvironment = make_scenario(name, settings)
         self._rounds, self._rules = rounds, rules or {}
         spec = self._environment.spec
-        if spec.num_servers != 1 or "cohort_size" not in getattr(self._environment, "__dataclass_fields__", ()):
+        if spec.num_servers != 1 or "cohort_size" not in find_scenario(name).parameters():
             raise ConfigurationError(f"{name} has edge servers or no cohort_size; expected one server, or a log")
         self.num_clients, self.cohort_size = spec.num_clients, spec.cohort_size
 

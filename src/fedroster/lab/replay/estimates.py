@@ -93,30 +93,21 @@ def replay(log: Log | History, policies: Mapping[str, AnyPolicy], *, seed: int =
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
+def _counted(rounds: Sequence[PlayedRound], num_clients: int) -> tuple[float, IntArray, int]:
     """What came of a policy: mean time of a round with a cohort, choices of each client, misses."""
-
-    round_s: float
-    chosen: IntArray
-    missed: int
-
-    @classmethod
-    def of(cls, rounds: Sequence[PlayedRound], num_clients: int) -> _Run:
-        """Count it."""
-        chosen, status = (np.concatenate([getattr(one, name) for one in rounds]) for name in ("chosen", "status"))
-        lasted_s = [one.length_s for one in rounds if one.chosen.shape[0]]
-        missed = int(np.count_nonzero(status != Status.COMPLETED))
-        return cls(float(np.mean(lasted_s or [math.nan])), np.bincount(chosen, minlength=num_clients), missed)
+    chosen, status = (np.concatenate([getattr(one, name) for one in rounds]) for name in ("chosen", "status"))
+    lasted_s = [one.length_s for one in rounds if one.chosen.shape[0]]
+    missed = int(np.count_nonzero(status != Status.COMPLETED))
+    return float(np.mean(lasted_s or [math.nan])), np.bincount(chosen, minlength=num_clients), missed
 
 
 def _logged(history: History) -> list[Estimate]:
     """What the log tells of itself."""
-    own = _Run.of(history.played, history.num_clients)
-    least = float(own.chosen[history.members.any(axis=0)].min()) / history.num_rounds
+    round_s, chosen, missed = _counted(history.played, history.num_clients)
+    least = float(chosen[history.members.any(axis=0)].min()) / history.num_rounds
     return [
         Estimate(history.policy, "logged", measure, value, value, value, history.num_rounds)
-        for measure, value in zip(MEASURES, (own.round_s, least, float(own.missed)), strict=True)
+        for measure, value in zip(MEASURES, (round_s, least, float(missed)), strict=True)
     ]
 
 
@@ -127,15 +118,14 @@ def _all_refused(name: str, rounds: int, reason: str) -> list[Estimate]:
 
 def _estimates(fit: Fit, name: str, policy: AnyPolicy) -> list[Estimate]:
     history = fit.history
-    logged = np.count_nonzero(history.status != Status.COMPLETED)
     try:
         played = [fit.play(policy, number) for number in range(DRAWS)]
         fit.check_reach(played)
     except FedrosterError as error:
         return _all_refused(name, history.num_rounds, str(error))
-    worlds = [_Run.of(one, history.num_clients) for one in played]
-    missed = np.array([one.missed for one in worlds])
-    values = _time(fit, worlds), _rate(history, worlds), _count(missed, int(logged))
+    round_s, chosen, missed = map(np.array, zip(*(_counted(one, history.num_clients) for one in played), strict=True))
+    logged = int(np.count_nonzero(history.status != Status.COMPLETED))
+    values = _time(fit, round_s, chosen), _rate(history, chosen), _count(missed, logged)
     deadline = bool(np.isfinite(history.deadline_s).any())
     lacks = missing_signals(policy, losses=False, contexts=history.num_features > 0, deadline=deadline)
     return [
@@ -144,7 +134,7 @@ def _estimates(fit: Fit, name: str, policy: AnyPolicy) -> list[Estimate]:
     ]
 
 
-def _time(fit: Fit, played: Sequence[_Run]) -> tuple[float, float, float]:
+def _time(fit: Fit, round_s: FloatArray, chosen: IntArray) -> tuple[float, float, float]:
     """On a log scale; half of what the worlds were off for the log's rounds, which is taken off, widens the interval.
 
     A policy that learns measures a client again if it looked fast: such times err more often by much than as many
@@ -152,18 +142,17 @@ def _time(fit: Fit, played: Sequence[_Run]) -> tuple[float, float, float]:
     measured, and a quarter wider at all for what the model does not know (both found with some logs, shown with others:
     docs/explanation/replay.md).
     """
-    values = np.log(np.maximum(np.nan_to_num([one.round_s for one in played]), 1e-12))
+    values = np.log(np.maximum(np.nan_to_num(round_s), 1e-12))
     middle = float(values.mean())
     half = _T * math.hypot(float(values.std(ddof=1)), 0.5 * fit.wrong)
     seldom = fit.measured < _SELDOM * fit.measured.sum() / np.count_nonzero(fit.history.members.any(axis=0))
-    chosen = np.mean([one.chosen for one in played], axis=0)
-    half *= _WIDER * (1.0 + 2.0 * float(chosen[seldom].sum()) / max(float(chosen.sum()), 1.0))
+    usual = chosen.mean(axis=0)
+    half *= _WIDER * (1.0 + 2.0 * float(usual[seldom].sum()) / max(float(usual.sum()), 1.0))
     return math.exp(middle), math.exp(middle - half), math.exp(middle + half)
 
 
-def _rate(history: History, played: Sequence[_Run]) -> tuple[float, float, float]:
-    ever = history.members.any(axis=0)
-    least = np.array([float(one.chosen[ever].min()) for one in played])
+def _rate(history: History, chosen: IntArray) -> tuple[float, float, float]:
+    least = chosen[:, history.members.any(axis=0)].min(axis=1).astype(np.float64)
     middle, half = float(least.mean()), _T * float(least.std(ddof=1))
     low = max(math.ceil(middle - half - 0.5), 0)
     high = min(math.floor(middle + half + 0.5), history.num_rounds)
