@@ -1,6 +1,27 @@
 """Every error and warning that fedroster raises on purpose; their root is :class:`FedrosterError`."""
 
-from fedroster.core.errors import *
+from fedroster.core.errors import (
+    ConfigurationError,
+    DataFileError,
+    DownloadError,
+    FairnessWarning,
+    FedrosterError,
+    FeedbackError,
+    FolderError,
+    InfeasibleError,
+    InUseError,
+    InvalidInputError,
+    LogFileError,
+    MissingDataError,
+    MissingDependencyError,
+    PausedError,
+    PluginWarning,
+    RoundNotBegunError,
+    SelectionError,
+    StateFileError,
+    UnknownNameError,
+    WorkerLostError,
+)
 
 __all__ = [
     "ConfigurationError",
