@@ -17,23 +17,23 @@ from benchmarks.timing import interleaved
 from fedroster.core.streams import Streams
 from fedroster.lab.training.cohort import CohortTrainer
 from fedroster.lab.training.models import MODELS
-from fedroster.lab.training.tasks import CIFAR_10_B
+from fedroster.lab.training.tasks import TASKS
 
-COHORT = 10
+COHORT, TASK = 10, TASKS["cifar-10-b"]
 
 
 def cohort(x: Any, y: Any, partition: Any) -> Callable[[], object]:
     """A round of our cohort training."""
     trainer = CohortTrainer(
-        model=CIFAR_10_B.model,
+        model=TASK.model,
         train_x=x,
         train_y=y,
         test_x=x[:100],
         test_y=y[:100],
         partition=partition,
-        epochs=CIFAR_10_B.epochs,
-        batch_size=CIFAR_10_B.batch_size,
-        learning_rate=CIFAR_10_B.learning_rate,
+        epochs=TASK.epochs,
+        batch_size=TASK.batch_size,
+        learning_rate=TASK.learning_rate,
         measure_losses=False,
         device="cuda",
     )
@@ -47,16 +47,16 @@ def loop(x: Any, y: Any, partition: Any) -> Callable[[], object]:
     """The plain loop, data and model on the GPU."""
     images, labels = torch.from_numpy(x).cuda(), torch.from_numpy(y).cuda()
     held = torch.from_numpy(partition).cuda()
-    model = MODELS[CIFAR_10_B.model]().cuda()
+    model = MODELS[TASK.model]().cuda()
     first = {name: value.clone() for name, value in model.state_dict().items()}
 
     def play() -> None:
         for client in range(COHORT):
             model.load_state_dict(first)
-            optimizer = torch.optim.SGD(model.parameters(), lr=CIFAR_10_B.learning_rate)
-            for _ in range(CIFAR_10_B.epochs):
+            optimizer = torch.optim.SGD(model.parameters(), lr=TASK.learning_rate)
+            for _ in range(TASK.epochs):
                 order = torch.randperm(held.shape[1], device="cuda")
-                for batch in held[client][order].split(CIFAR_10_B.batch_size):
+                for batch in held[client][order].split(TASK.batch_size):
                     optimizer.zero_grad()
                     torch.nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()
                     optimizer.step()
@@ -69,12 +69,12 @@ def main() -> None:
     """Measure and publish; without a CUDA device, say so."""
     session = Session("accelerator", __doc__, seed="0")
     repeats = 1 if session.parser.parse_args().quick else 5
-    about = f"round of Qu et al.'s CNN, {COHORT} clients x {CIFAR_10_B.samples_per_client:,} samples x 5 epochs"
+    about = f"round of Qu et al.'s CNN, {COHORT} clients x {TASK.samples_per_client:,} samples x 5 epochs"
     if not torch.cuda.is_available():
         session.publish([Row(about, None, "s", "h200", reason="no CUDA device")])
         return
     rng = np.random.default_rng(0)
-    x = rng.random((COHORT * CIFAR_10_B.samples_per_client, 3, 32, 32), np.float32)
+    x = rng.random((COHORT * TASK.samples_per_client, 3, 32, 32), np.float32)
     y = rng.integers(10, size=x.shape[0])
     partition = np.arange(x.shape[0]).reshape(COHORT, -1)
     works = {"ours": cohort(x, y, partition), "loop": loop(x, y, partition)}

@@ -34,7 +34,7 @@ from fedroster.lab.data.load import load_dataset
 from fedroster.lab.federated import federate
 from fedroster.lab.training.models import MODELS
 from fedroster.lab.training.protocol import Evaluation, Updates
-from fedroster.lab.training.tasks import CIFAR_10, CIFAR_10_SMALL, FASHION_MNIST, MNIST_LOGISTIC, LocalTraining
+from fedroster.lab.training.tasks import TASKS, LocalTraining
 from fedroster.networks.flat import FlatNetwork
 from fedroster.policies.uniform import Uniform
 
@@ -82,16 +82,18 @@ _LIMITED = ("plain PyTorch loop", "matrix products")
 CASES = (
     Case(
         "W1",
-        FASHION_MNIST,
+        TASKS["fashion-mnist"],
         40,
         8,
         9,
         {"plain PyTorch loop": "w1-loop", "flower": "w1-flower"},
         (*_LIBRARIES, "matrix products"),
     ),
-    Case("W2", MNIST_LOGISTIC, 50, 10, 15, {"plain PyTorch loop": "w2-loop", "flower": "w2-flower"}, _LIBRARIES),
-    Case("W3", CIFAR_10, 40, 8, 5, {}, _LIMITED),
-    Case("W4", CIFAR_10_SMALL, 40, 8, 9, {}, _LIMITED),
+    Case(
+        "W2", TASKS["mnist-logistic"], 50, 10, 15, {"plain PyTorch loop": "w2-loop", "flower": "w2-flower"}, _LIBRARIES
+    ),
+    Case("W3", TASKS["cifar-10"], 40, 8, 5, {}, _LIMITED),
+    Case("W4", TASKS["cifar-10-small"], 40, 8, 9, {}, _LIMITED),
 )
 
 

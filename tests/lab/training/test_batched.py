@@ -127,30 +127,11 @@ def test_a_thread_that_starts_late_does_not_set_the_threads_of_the_process(monke
     threads._pool.cache_clear()
 
 
-@pytest.mark.parametrize("num_threads", [1, 2, 5])
-def test_every_client_is_worked_on_once(num_threads):
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_every_client_is_worked_on_once_and_a_fault_of_one_is_told(num_threads):
     seen = []
     with torch_threads(1):
         each_client(lambda client: seen.append((client, torch.get_num_threads())), 20, num_threads=num_threads)
     assert sorted(seen) == [(client, 1) for client in range(20)]
-
-
-@pytest.mark.parametrize("num_threads", [1, 2])
-def test_a_fault_of_one_client_is_told(num_threads):
-    def work(client):
-        if client == 3:
-            raise ZeroDivisionError
-
     with pytest.raises(ZeroDivisionError):
-        each_client(work, 8, num_threads=num_threads)
-
-
-def test_several_threads_use_the_clients_threads_at_the_same_time():
-    sums = [[0] * 50 for _ in range(4)]
-
-    def one(row):
-        each_client(lambda client: row.__setitem__(client, client), 50, num_threads=2)
-
-    with ThreadPoolExecutor(4) as outer:
-        list(outer.map(one, sums))
-    assert sums == [list(range(50))] * 4
+        each_client(lambda client: 1 // (client - 3), 8, num_threads=num_threads)

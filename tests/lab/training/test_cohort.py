@@ -40,12 +40,6 @@ def in_place() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.ReLU(inplace=True), nn.Linear(12, 10))
 
 
-def normalised() -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(1, 4, 3, bias=False), nn.GroupNorm(2, 4), nn.GELU(), nn.Flatten(), nn.Linear(144, 10), nn.Softplus()
-    )
-
-
 def strided() -> nn.Module:
     """What the rewritings of a record meet elsewhere: strides, padding, other pooling, no bias, a shortcut."""
 
@@ -84,11 +78,11 @@ SHAPES = {
     "mnist-logistic": (1, 28, 28),
 }  # the others: digits
 SOFTMAX = ["digits-logistic", "mnist-logistic"]
-SMALL = ["digits-mlp", "mnist-logistic", digits_cnn, in_place, normalised, strided]
+SMALL = ["digits-mlp", "mnist-logistic", digits_cnn, in_place, strided]
 METHODS = [
     *((model, "batched") for model in SMALL),
     *((model, "sequential") for model in dict.fromkeys([*MODELS, *SMALL])),
-    *((model, "softmax") for model in SOFTMAX),
+    *((model, "auto") for model in SOFTMAX),
 ]
 
 
@@ -102,7 +96,7 @@ def trainer(data, **changes) -> CohortTrainer:
     return CohortTrainer(**settings)
 
 
-PROXIMAL = [("digits-mlp", "batched"), (digits_cnn, "sequential"), (digits_softmax, "softmax")]
+PROXIMAL = [("digits-mlp", "batched"), (digits_cnn, "sequential"), (digits_softmax, "auto")]
 LOOPS = {}  # of a model, a client and a start, as every method must give them
 
 
@@ -111,7 +105,7 @@ LOOPS = {}  # of a model, a client and a start, as every method must give them
     [
         *((model, method, {}) for model, method in METHODS),
         (digits_cnn, "sequential", {"num_threads": 2}),
-        (digits_softmax, "softmax", {"num_threads": 2}),
+        (digits_softmax, "auto", {"num_threads": 2}),
         ("digits-mlp", "auto", {"num_threads": None}),
         *((model, method, {"proximal": 0.7}) for model, method in PROXIMAL),
     ],
@@ -158,7 +152,7 @@ def test_cohort_equals_a_loop_over_clients(model, method, more):
         ("digits-mlp", "batched", 1e-5),
         (digits_cnn, "sequential", 0.0),
         (strided, "sequential", 0.0),
-        (digits_softmax, "softmax", 0.0),
+        (digits_softmax, "auto", 0.0),
     ],
 )
 def test_a_client_does_the_same_in_every_cohort(data, model, method, tolerance):
@@ -188,7 +182,7 @@ def test_the_method_follows_from_the_model(data):
 
 @pytest.mark.parametrize(
     ("model", "method", "last", "first"),
-    [("fashion-mnist-cnn", "sequential", "9.weight", "0.weight"), ("mnist-logistic", "softmax", "1.weight", "1.bias")],
+    [("fashion-mnist-cnn", "sequential", "9.weight", "0.weight"), ("mnist-logistic", "auto", "1.weight", "1.bias")],
 )
 def test_what_is_not_finite_is_not_lost(model, method, last, first):
     """Kernels that skip zeros or reorder sums must hand a NaN on."""
@@ -291,24 +285,21 @@ def test_losses_without_training(data, monkeypatch):
     ("changes", "error", "message"),
     [
         ({"model": "digit-mlp"}, UnknownNameError, "Did you mean 'digits-mlp'"),
-        ({"epochs": 0}, ConfigurationError, "epochs is 0; expected an integer >= 1"),
+        ({"epochs": 0}, ConfigurationError, "epochs is 0"),
         ({"batch_size": 2.5}, ConfigurationError, "batch_size is 2.5"),
-        ({"learning_rate": float("nan")}, ConfigurationError, "learning_rate is nan"),
         ({"num_threads": 0}, ConfigurationError, "num_threads is 0"),
+        ({"device": "tpu"}, ConfigurationError, "device is 'tpu'"),
+        ({"learning_rate": float("nan")}, ConfigurationError, "learning_rate is nan"),
         ({"method": "compiled"}, ConfigurationError, "method is 'compiled'; expected one of auto, batched"),
-        ({"method": "softmax"}, ConfigurationError, "method is 'softmax' for another model"),
-        ({"device": "tpu"}, ConfigurationError, "device is 'tpu'; expected one of cpu, cuda, auto"),
         ({"partition": np.array([[0, 90]])}, InvalidInputError, "names samples 0 to 90; expected 0 to 89"),
         ({"partition": np.empty((0, 3), np.int64)}, InvalidInputError, r"partition has .*shape"),
-        ({"partition": np.full((6, 3), np.nan)}, InvalidInputError, "partition has type float64"),
         ({"train_y": np.arange(90) % 10 + 0.7}, InvalidInputError, "train_y float64"),
-        ({"train_y": np.arange(90).astype(str)}, InvalidInputError, "train_y <U2"),
+        ({"partition": np.full((6, 3), np.nan)}, InvalidInputError, "partition has type float64"),
         ({"test_x": np.zeros((30, 1, 8, 8), complex)}, InvalidInputError, "test_x is complex128"),
         ({"test_x": np.full((30, 1, 8, 8), 1e39)}, InvalidInputError, "not finite as float32"),
         ({"train_y": np.arange(90) % 11}, InvalidInputError, "classes 0 to 10; expected 0 to 9"),
         ({"train_y": np.zeros(89, np.int64)}, InvalidInputError, "train_y"),
         ({"test_x": np.zeros((30, 1, 8, 9))}, InvalidInputError, "test images have shape"),
-        ({"test_x": np.full((30, 1, 8, 8), np.nan)}, InvalidInputError, "not finite"),
         ({"model": lambda: nn.Linear(3, 3)}, ConfigurationError, "the model does not take images"),
         ({"model": lambda: nn.Conv2d(1, 1, 3)}, ConfigurationError, "expected .1, classes."),
         ({"model": lambda: nn.Sequential(in_place(), nn.Dropout(0.5))}, ConfigurationError, "draws at random"),
@@ -328,8 +319,7 @@ def test_cuda_is_not_replaced_in_silence_and_batches(data, monkeypatch):
         trainer(data, device="cuda")
     assert trainer(data, device="auto").num_clients == 6
     monkeypatch.setattr(pytorch, "device_of", lambda name: torch.device("meta"))
-    with pytest.raises(ConfigurationError, match="method is 'softmax' for a GPU"):
-        trainer(data, model=digits_softmax, method="softmax", device="cuda")
+    assert trainer(data, model=digits_softmax, device="cuda").method == "batched"
 
 
 def test_bad_calls(data):

@@ -116,13 +116,6 @@ class BatchedModel:
             module = self._factory()
         return torch.cat([parameter.detach().flatten() for parameter in module.parameters()])
 
-    def module(self, row: Tensor) -> nn.Module:
-        """A module of its own with the given parameters, shape (P,)."""
-        with torch_seeded(0):
-            module = self._factory().to(self._device)
-        module.load_state_dict(self.named(row.clone()))
-        return module
-
     def named(self, rows: Tensor) -> dict[str, Tensor]:
         """Views of the parameters, shape (..., P), by name."""
         parts = rows.split(self._sizes, dim=-1)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from fedroster.errors import ConfigurationError, InvalidInputError
+from fedroster.errors import InvalidInputError
 from fedroster.lab.training.models import ModelFactory, model_factory
 from fedroster.lab.training.protocol import Evaluation, Updates, Work
 from fedroster.lab.training.regression import SoftmaxRegression
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fedroster.lab.training.pytorch import ModuleLearner
 
 Device = Literal["cpu", "cuda", "auto"]
-Method = Literal["auto", "batched", "sequential", "softmax"]
+Method = Literal["auto", "batched", "sequential"]
 
 
 def batch_order(clients: IntArray, *, num_samples: int, epochs: int, round: int, streams: Streams) -> IntArray:
@@ -68,13 +68,8 @@ def _learner(factory: ModelFactory, device: Device, method: Method, work: Work) 
         from fedroster.lab.training.pytorch import device_of
 
         on_cpu = device_of(device).type == "cpu"
-    if on_cpu and isinstance(factory, SoftmaxRegression) and method in ("auto", "softmax"):
+    if on_cpu and isinstance(factory, SoftmaxRegression) and method == "auto":
         return SoftmaxLearner(factory, work)
-    if method == "softmax":
-        raise ConfigurationError(
-            f"method is 'softmax' for {'another model' if on_cpu else 'a GPU'}; "
-            "expected a SoftmaxRegression, on the CPU"
-        )
     from fedroster.lab.training.pytorch import ModuleLearner, device_of
 
     return ModuleLearner(factory, device_of(device), method, work)
@@ -157,10 +152,10 @@ class CohortTrainer:
                 f"partition names samples {partition.min()} to {partition.max()}; expected 0 to {train_y.shape[0] - 1}"
             )
         check_choice("device", device, ("cpu", "cuda", "auto"))
-        check_choice("method", method, ("auto", "batched", "sequential", "softmax"))
-        factory = model_factory(model) if isinstance(model, str) else model
+        check_choice("method", method, ("auto", "batched", "sequential"))
+        self._factory = model_factory(model) if isinstance(model, str) else model
         work = Work(train_x, train_y, test_x, test_y, partition.shape[1], batch_size, learning_rate, proximal)
-        self._learner = _learner(factory, device, method, work)
+        self._learner = _learner(self._factory, device, method, work)
         self.method = self._learner.method
         self._threads = available_threads() if num_threads is None else num_threads
         self._partition = partition
@@ -194,8 +189,10 @@ class CohortTrainer:
         return self._named(self._learner.draw(rng=rng))
 
     def module(self, parameters: Model) -> nn.Module:
-        """Return a torch module of its own with these parameters, to save or to use."""
-        return self._learner.module(self._row(parameters))
+        """Return a torch module of its own with these parameters, on the CPU, to save or to use."""
+        from fedroster.lab.training.pytorch import module_of
+
+        return module_of(self._factory, self._named(self._row(parameters)))
 
     def _check_clients(self, clients: IntArray) -> None:
         if clients.size and not 0 <= clients.min() <= clients.max() < self.num_clients:

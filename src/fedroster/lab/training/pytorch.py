@@ -11,6 +11,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from fedroster.errors import ConfigurationError, MissingDependencyError
+from fedroster.parts import Model
 from fedroster.types import FloatArray, IntArray
 
 try:
@@ -19,7 +20,7 @@ except ImportError as error:
     raise MissingDependencyError.of("torch", "train") from error
 from torch import Tensor, nn
 
-from fedroster.lab.training.batched import BatchedModel
+from fedroster.lab.training.batched import BatchedModel, torch_seeded
 from fedroster.lab.training.models import ModelFactory
 from fedroster.lab.training.protocol import Evaluation, Work
 from fedroster.lab.training.threads import keep_freed_memory, torch_threads
@@ -43,9 +44,12 @@ def _shared_model(factory: ModelFactory, image_shape: tuple[int, ...], device: t
     return BatchedModel(factory, image_shape=image_shape, device=device)
 
 
-def module_of(factory: ModelFactory, work: Work, device: torch.device, row: NDArray[Any]) -> nn.Module:
-    """A module of its own with these parameters."""
-    return _shared_model(factory, work.train_x.shape[1:], device).module(torch.from_numpy(row).to(device))
+def module_of(factory: ModelFactory, parameters: Model) -> nn.Module:
+    """A module of its own with these parameters, on the CPU."""
+    with torch_seeded(0):
+        module = factory()
+    module.load_state_dict({name: torch.tensor(values) for name, values in parameters.items()})
+    return module
 
 
 class ModuleLearner:
@@ -77,10 +81,6 @@ class ModuleLearner:
     def draw(self, *, rng: Generator) -> NDArray[Any]:
         """Parameters as the module's own constructor draws them."""
         return self._model.draw(rng=rng).numpy()
-
-    def module(self, row: NDArray[Any]) -> nn.Module:
-        """A module of its own with these parameters."""
-        return self._model.module(self._tensor(row))
 
     def threads(self, count: int) -> AbstractContextManager[None]:
         """Let torch use so many threads inside, and keep the memory that it frees."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,6 @@ from fedroster.lab.training.protocol import Evaluation, Work
 from fedroster.lab.training.regression import SoftmaxRegression
 from fedroster.parts import njit
 from fedroster.types import FloatArray, IntArray
-
-if TYPE_CHECKING:
-    from torch import nn
 
 _FLAGS = {"contract", "nsz", "reassoc", "arcp"}  # sums in any order; NaN and infinity stay what they are
 
@@ -176,7 +173,7 @@ class SoftmaxLearner:
 
     def __init__(self, model: SoftmaxRegression, work: Work) -> None:
         """Lay the images out as rows, and see that they have as many pixels as there are weights of a class."""
-        self.layout, self.draw, self._model, self._work = model.layout, model.draw, model, work
+        self.layout, self.draw, self._work = model.layout, model.draw, work
         work.check_classes(model.classes)
         if math.prod(work.train_x.shape[1:]) != model.pixels:
             raise ConfigurationError(
@@ -185,12 +182,6 @@ class SoftmaxLearner:
             )
         self._train = _rows(work.train_x, work.train_y)
         self._test = _rows(work.test_x, work.test_y)
-
-    def module(self, row: NDArray[Any]) -> nn.Module:
-        """A module of its own with these parameters."""
-        from fedroster.lab.training.pytorch import device_of, module_of
-
-        return module_of(self._model, self._work, device_of("cpu"), row)
 
     def prepare(self, num_samples: int) -> None:
         """Numba compiles when it is first called, under a lock of its own."""

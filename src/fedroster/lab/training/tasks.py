@@ -35,15 +35,12 @@ class LocalTraining(Parameters):
         model_factory(self.model)
 
 
-DIGITS = LocalTraining(
+# A class of the digits has about 143 training images, so a client of one class still finds its 100.
+_DIGITS = LocalTraining(
     dataset="digits", model="digits-mlp", samples_per_client=100, epochs=2, batch_size=20, learning_rate=0.1
 )
-"""Handwritten digits, 8 x 8: a class has about 143 training images, so a client of one class still finds its 100."""
-
-DIGITS_LOGISTIC = replace(DIGITS, model="digits-logistic")
-"""The same data and work with softmax regression: the one task that needs neither PyTorch nor a download."""
-
-FASHION_MNIST = LocalTraining(
+# Huang et al. 2021: 500 samples a client are given; epochs, batch and learning rate are chosen here.
+_FASHION_MNIST = LocalTraining(
     dataset="fashion-mnist",
     model="fashion-mnist-cnn",
     samples_per_client=500,
@@ -51,41 +48,27 @@ FASHION_MNIST = LocalTraining(
     batch_size=32,
     learning_rate=0.05,
 )
-"""Huang et al. 2021, Fashion-MNIST: 500 samples a client are given; epochs, batch and learning rate are chosen here."""
-
-CIFAR_10 = LocalTraining(
-    dataset="cifar-10", model="cifar-10-cnn", samples_per_client=500, epochs=1, batch_size=32, learning_rate=0.1
-)
-"""Huang et al. 2021, CIFAR-10: as :data:`FASHION_MNIST`, with Qu et al.'s learning rate for the same network."""
-
-MNIST_LOGISTIC = LocalTraining(
+# The same, with Qu et al.'s learning rate for the same network.
+_CIFAR_10 = replace(_FASHION_MNIST, dataset="cifar-10", model="cifar-10-cnn", learning_rate=0.1)
+# A small model, for the processor.
+_CIFAR_10_SMALL = replace(_CIFAR_10, model="cifar-10-small")
+# Qu et al. 2021: epochs and learning rate of its Table I; samples and batch are chosen here.
+_MNIST = LocalTraining(
     dataset="mnist", model="mnist-logistic", samples_per_client=1000, epochs=2, batch_size=32, learning_rate=0.005
 )
-"""Qu et al. 2021, MNIST: epochs and learning rate of its Table I; samples and batch are chosen here."""
-
-MNIST_STEPS = replace(MNIST_LOGISTIC, batch_size=MNIST_LOGISTIC.samples_per_client)
-"""The same as (2) writes it: E = 2 gradient steps a round, each on all samples of a client."""
-
-CIFAR_10_B = LocalTraining(
-    dataset="cifar-10", model="cifar-10-cnn", samples_per_client=1000, epochs=5, batch_size=32, learning_rate=0.1
-)
-"""Qu et al. 2021, CIFAR-10: epochs and rate of its Table I; 50 clients share the 50,000 images; the batch is chosen."""
-
-CIFAR_10_SMALL = replace(CIFAR_10, model="cifar-10-small")
-"""CIFAR-10 with a small model, for the processor; the paper's size is :data:`CIFAR_10`."""
-
-CIFAR_10_B_SMALL = replace(CIFAR_10_SMALL, epochs=2)
-"""The same beside :data:`CIFAR_10_B`, with less local work."""
 
 TASKS: Mapping[str, LocalTraining] = {
-    "digits": DIGITS,
-    "digits-logistic": DIGITS_LOGISTIC,
-    "fashion-mnist": FASHION_MNIST,
-    "cifar-10": CIFAR_10,
-    "mnist-logistic": MNIST_LOGISTIC,
-    "mnist-logistic-steps": MNIST_STEPS,
-    "cifar-10-b": CIFAR_10_B,
-    "cifar-10-small": CIFAR_10_SMALL,
-    "cifar-10-b-small": CIFAR_10_B_SMALL,
+    "digits": _DIGITS,
+    # Softmax regression: the one task that needs neither PyTorch nor a download.
+    "digits-logistic": replace(_DIGITS, model="digits-logistic"),
+    "fashion-mnist": _FASHION_MNIST,
+    "cifar-10": _CIFAR_10,
+    "mnist-logistic": _MNIST,
+    # As (2) of Qu et al. writes it: E = 2 gradient steps a round, each on all samples of a client.
+    "mnist-logistic-steps": replace(_MNIST, batch_size=_MNIST.samples_per_client),
+    # Qu et al. 2021: epochs and rate of its Table I; 50 clients share the 50,000 images; the batch is chosen here.
+    "cifar-10-b": replace(_CIFAR_10, samples_per_client=1000, epochs=5),
+    "cifar-10-small": _CIFAR_10_SMALL,
+    "cifar-10-b-small": replace(_CIFAR_10_SMALL, epochs=2),
 }
 """The tasks by name."""
