@@ -10,7 +10,7 @@ from fedroster.lab.worlds.network import TraceNetwork
 from fedroster.networks import FlatNetwork
 from fedroster.networks.hierarchical import HierarchicalNetwork
 from fedroster.networks.volatile import VolatileNetwork
-from fedroster.policies import BySpeed
+from fedroster.policies import BySpeed, DivFL
 from fedroster.simulation import Checkpoint, checkpoint_parts, restore_checkpoint, simulate
 from fedroster.types import Status
 
@@ -132,9 +132,10 @@ def test_a_run_goes_on_as_it_began(free_places):
         next(simulate(Uniform(), NETWORKS["flat"], rounds=9, seed=5, start=start, free_places=not free_places))
 
 
-def test_several_servers_have_no_free_places():
-    with pytest.raises(ConfigurationError, match="3 servers"):
-        next(play(network=HierarchicalNetwork(), policy=Uniform()))
+def test_several_servers_and_signatures_have_no_free_places():
+    for how in ({"network": HierarchicalNetwork()}, {"policy": DivFL()}):
+        with pytest.raises(ConfigurationError, match=r"expected one server, and a policy .* without signatures"):
+            next(play(**how))
 
 
 def test_a_rate_is_owed_once_for_as_many_choices_as_there_are_places():

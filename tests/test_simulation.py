@@ -63,13 +63,9 @@ def test_round_time_is_the_slowest():
 
 
 def test_the_loop_is_a_generator():
-    """Nothing is played before it is asked for, and a run may be left at any time."""
-    endless = simulate(RBCSF(), FlatNetwork(), rounds=10**9, seed=0)
-    assert len(list(islice(endless, 3))) == 3
-
-
-def test_what_is_shown_afterwards_is_what_was_reported():
-    assert next(simulate(OmniscientP3(), FlatNetwork(), rounds=1, seed=0)).context.truth is None
+    """Nothing is played before it is asked for, a run may be left, and what is shown is what was reported."""
+    endless = simulate(OmniscientP3(), FlatNetwork(), rounds=10**9, seed=0)
+    assert [played.context.truth for played in islice(endless, 3)] == [None] * 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +91,6 @@ def first(context):
         (lambda c: Selection(c.round, first(c)[:0]), r"0 clients were chosen; expected 8"),
         (lambda c: Selection(c.round, first(c)[::-1]), r"expected ascending rows of 0\.\.39"),
         (lambda c: Selection(c.round, np.repeat(first(c)[:4], 2)), r"expected ascending rows"),
-        (lambda c: Selection(c.round, first(c) + 33), r"expected ascending rows"),
         (lambda c: Selection(c.round, np.arange(-1, 7)), r"expected ascending rows"),
         (lambda c: Selection(c.round, c.available), r"links have type bool and shape \(40,\); expected integers"),
         (lambda c: Selection(c.round, first(c) * 1.0), r"links have type float64"),
