@@ -17,7 +17,6 @@ class Node:
         node_id: The engine's own id, which may change when the node comes back.
         context: What it last reported.
         seen_s: When, seconds of the server's clock; NaN where contexts do not age.
-        measured_bps: Bandwidth that the server measured, bit/s; None before the first transfer.
         registered: Whether its name is the operator's or the engine's word, not only its own: rules that name clients
             hold for such names only.
     """
@@ -25,7 +24,6 @@ class Node:
     node_id: int
     context: NodeContext
     seen_s: float = math.nan
-    measured_bps: float | None = None
     registered: bool = False
 
     @property

@@ -211,12 +211,13 @@ class Rounds:
                 raise RoundNotBegunError(excluded)
         contexts = [node.context for node in nodes]
         # A node that was never measured is like the others, whose bandwidths have the start of a process in them, too.
-        measured = [node.measured_bps for node in nodes if node.measured_bps]
+        measured = [self.bandwidth_bps[name] for name in names if name in self.bandwidth_bps]
         assumed_bps = float(np.median(measured)) if measured else ASSUMED_BANDWIDTH_BPS
         cold = self.selector.cold()
+        known_bps = [each.bandwidth_bps or self.bandwidth_bps.get(each.name, assumed_bps) for each in contexts]
         features = self._contexts.features(
             contexts,
-            bandwidth_bps=np.array([node.context.bandwidth_bps or node.measured_bps or assumed_bps for node in nodes]),
+            bandwidth_bps=np.array(known_bps),
             cold=np.array([cold[name] for name in names], np.bool_),
             model_bit=model_bit,
         )

@@ -38,21 +38,20 @@ class Clock:
 class Flight:
     """A message under way, and its reply.
 
-    Attributes:
-        message: The message.
-        message_id: Its id; replies name it.
-        sent_s: When it could be fetched, seconds of the exchange's clock.
-        then: Takes its reply.
-        reply: The reply, with content or an error; None before it is there.
-        time_s: Time from sending to its arrival, seconds, > 0.
+    ``sent_s`` is when it could be fetched, seconds of the exchange's clock, and ``time_s`` how long its reply then
+    took, seconds, > 0; ``then`` takes the flight once its reply is there, which has content or an error.
     """
 
     message: Message
-    message_id: str
     sent_s: float
     then: Callable[[Flight], None]
     reply: Any = None
     time_s: float = math.nan
+
+    @property
+    def message_id(self) -> str:
+        """Its id, which the grid gave it; replies name it."""
+        return str(self.message.metadata.message_id)
 
     @property
     def node_id(self) -> int:
@@ -63,11 +62,8 @@ class Flight:
 class Exchange:
     """Everything that is under way between the server and its nodes.
 
-    A reply goes to what its message was sent with, whenever it comes and whatever is waited for then.
-
-    Attributes:
-        clock: Where time comes from.
-        open: Flights without a reply, by message id.
+    A reply goes to what its message was sent with, whenever it comes and whatever is waited for then.  ``open`` has the
+    flights without a reply, by message id.
     """
 
     def __init__(self, grid: Grid, clock: Clock) -> None:
@@ -78,18 +74,13 @@ class Exchange:
         self._looked_s = clock.now()
         self._pause_s = _SHORTEST_PAUSE_S
 
-    def send(
-        self,
-        messages: Sequence[Message],
-        then: Callable[[Flight], None],
-    ) -> list[Flight]:
+    def send(self, messages: Sequence[Message], then: Callable[[Flight], None]) -> list[Flight]:
         """Send messages, at most one for each node, whose replies ``then`` takes; returns those that the grid took."""
         if not messages:
             return []
         taken = set(self._grid.push_messages(messages))  # every grid writes the ids on the messages, too
         sent_s = self.clock.now()
-        flights = [Flight(message, message.metadata.message_id, sent_s, then) for message in messages]
-        flights = [flight for flight in flights if flight.message_id in taken]
+        flights = [Flight(message, sent_s, then) for message in messages if message.metadata.message_id in taken]
         self.open |= {flight.message_id: flight for flight in flights}
         if len(flights) < len(messages):
             log.warning("%d of %d messages could not be sent", len(messages) - len(flights), len(messages))
@@ -110,9 +101,10 @@ class Exchange:
         while waited:
             self.look()
             waited = [flight for flight in waited if flight.message_id in self.open]
-            if not waited or is_enough() or self.clock.now() >= until_s:
+            now_s = self.clock.now()
+            if not waited or is_enough() or now_s >= until_s:
                 break
-            now_s = self.clock.now()  # a look that takes long, over a slow network, is followed by as long a pause
+            # A look that takes long, over a slow network, is followed by as long a pause.
             self.clock.sleep(min(max(self._pause_s, min(now_s - self._looked_s, _LONGEST_PAUSE_S)), until_s - now_s))
         return waited
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from copy import copy
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -163,14 +164,7 @@ class SelectingGrid(Resumed, Grid):
                 raise ConfigurationError(
                     "free places have no edge servers, no first k and no min_replies: each answer counts when it comes"
                 )
-            self._places = FilledPlaces(
-                places,
-                self._desk,
-                self._roster,
-                self._exchange,
-                self._checks["train"],
-                self._updates,
-            )
+            self._places = FilledPlaces(places, self._roster, self._checks["train"], self._updates)
         self._kinds = frozenset(kinds)
         self._has_said = False
         if "FedXgbCyclic" in needs.kinds:
@@ -262,21 +256,19 @@ class SelectingGrid(Resumed, Grid):
             NoNodesError: If no node can be chosen for longer than ``wait_s`` allows.
             RoundNotBegunError: If the selector's rules leave too few nodes for as long.
         """
-        with self._rounds.writing():
-            return self._send_and_receive(list(messages), timeout)
-
-    def _send_and_receive(self, outgoing: list[Message], timeout: float | None) -> list[Message]:
+        outgoing = list(messages)
         is_training = [kind_of(message) in self._kinds for message in outgoing]
-        self._rounds.settle(save=not any(is_training))
-        if not any(is_training):
-            self._say_what_passes(outgoing)
-            return self._ask(outgoing, timeout)
-        if not all(is_training):
-            raise ConfigurationError(
-                f"{sum(is_training)} of {len(outgoing)} messages are for training; expected all of them or none"
-            )
-        self._has_said = True  # nothing passes by mistake
-        return self._train(outgoing, timeout)
+        with self._rounds.writing():
+            self._rounds.settle(save=not any(is_training))
+            if not any(is_training):
+                self._say_what_passes(outgoing)
+                return self._ask(outgoing, timeout)
+            if not all(is_training):
+                raise ConfigurationError(
+                    f"{sum(is_training)} of {len(outgoing)} messages are for training; expected all of them or none"
+                )
+            self._has_said = True  # nothing passes by mistake
+            return self._train(outgoing, timeout)
 
     def _say_what_passes(self, messages: Sequence[Message]) -> None:
         """Warn once of messages that pass although nothing was ever selected; strategies begin with others, too."""
@@ -294,67 +286,55 @@ class SelectingGrid(Resumed, Grid):
     def _train(self, messages: list[Message], timeout: float | None) -> list[Message]:
         """Play a round: send the chosen nodes a message each, and take replies until it ends."""
         needs, desk, size = self._needs, self._desk, self.cohort_size
-        needs.check_messages(messages)
-        needs.check(self._rules.first or size)
-        records = messages[0].content.array_records.values()
-        model_bit = 8.0 * sum(len(array.data) for record in records for array in record.values())
-
-        def send(round_: OpenRound) -> Out:
-            return self._send(round_, messages, model_bit, timeout)
-
+        needs.check(self._rules.first or size, messages[0])
+        model_bit = _size_bit(messages[0])
+        send = partial(self._send, messages=messages, timeout=timeout)
         if self._places is not None:
             return self._places.play(arrays_of(messages[0].content), model_bit, size, send)
         round_ = desk.begin(self._roster, model_bit, at_most=size if size < self.selector.cohort_size else None)
         out = send(round_)
 
         def odd(usable: Sequence[Reply]) -> dict[str, str]:
-            return self._checks["train"].odd({reply.name: (out.sent[reply.name], reply.content) for reply in usable})
+            pairs = {reply.name: (out.flights[reply.name].message, reply.content) for reply in usable}
+            return self._checks["train"].odd(pairs)
 
-        self._exchange.wait(out.flights, round_.ending.until_s, lambda: desk.is_complete(round_))
+        self._exchange.wait(out.flights.values(), round_.ending.until_s, lambda: desk.is_complete(round_))
         used = desk.close(round_, odd, least=needs.num_updates)
         if self._updates is not None:
             self._updates.begin(arrays_of(messages[0].content), self.selector.clients)
             rewrite(messages[0], used, needs.weight_key, self._updates)
             self._updates.end(round_.choice.round, [reply.name for reply in used])
         elif round_.choice.weights is not None:
-            rewrite(messages[0], used, needs.weight_key)
+            rewrite(messages[0], used, needs.weight_key, None)
         replies = [reply.content for reply in used]
         if not needs.num_updates:
             return [*replies, *out.errors]
         # Without all of its updates a strategy is shown an error, at which Flower's wrappers skip the round.
-        first = list(out.sent.values())[:1]
-        return replies or out.errors or [Message(Error(NODE_UNAVAILABLE, "too few"), reply_to=each) for each in first]
+        return replies or out.errors or [Message(Error(NODE_UNAVAILABLE, "too few"), reply_to=messages[0])]
 
-    def _send(
-        self,
-        round_: OpenRound,
-        messages: Sequence[Message],
-        model_bit: float,
-        timeout: float | None,
-    ) -> Out:
+    def _send(self, round_: OpenRound, messages: Sequence[Message], timeout: float | None) -> Out:
         """Send the clients of a round a message each; what comes back is booked whenever this grid looks."""
         by_id = {node.node_id: node for node in self._roster.named(round_.choice.clients)}
         outgoing = addressed(messages, list(by_id), self._strategy)
         if self._places is not None:
             outgoing = self._places.renewed(outgoing)
-        out = Out(round_, {by_id[message.metadata.dst_node_id].name: message for message in outgoing})
+        out = Out(round_)
 
         def take(flight: Flight) -> None:
             if flight.reply.has_error() and not round_.is_over:
                 out.errors.append(flight.reply)
-            self._take(round_, by_id[flight.node_id], flight, model_bit)
+            self._take(round_, by_id[flight.node_id], flight)
 
-        out.flights = self._exchange.send(outgoing, take)
+        out.flights = {by_id[flight.node_id].name: flight for flight in self._exchange.send(outgoing, take)}
         flaw = self._checks["train"].flaw(outgoing[0]) if outgoing else ""
         self._desk.sent(round_, flaw, timeout_s=timeout)
-        under_way = {by_id[flight.node_id].name: (round_, flight) for flight in out.flights}
-        self._roster.under_way |= under_way
-        for name in out.sent:
-            if name not in under_way:
-                self._desk.lost(round_, name, "its message could not be sent")
+        self._roster.under_way |= {name: (round_, flight) for name, flight in out.flights.items()}
+        for node in by_id.values():
+            if node.name not in out.flights:
+                self._desk.lost(round_, node.name, "its message could not be sent")
         return out
 
-    def _take(self, round_: OpenRound, node: Node, flight: Flight, model_bit: float) -> None:
+    def _take(self, round_: OpenRound, node: Node, flight: Flight) -> None:
         """Take a reply to a training message, in time or late."""
         sent, reply = flight.message, flight.reply
         if reply.has_error():
@@ -363,7 +343,7 @@ class SelectingGrid(Resumed, Grid):
             return
         known = self._roster.note(node.node_id, reply.content)
         if known is node and not round_.is_over:
-            self._roster.time_transfer(node, model_bit, flight.time_s)
+            self._roster.time_transfer(node, _size_bit(sent), flight.time_s)
         if RECORD in reply.content:
             del reply.content[RECORD]  # the strategy gets what it would get without us
         records = list(reply.content.metric_records.values())[::-1]
@@ -403,7 +383,7 @@ class SelectingGrid(Resumed, Grid):
         arrived: list[Flight] = []
         started_s = self._exchange.clock.now()
         flights = self._exchange.send(messages, arrived.append)
-        left = self._exchange.wait(flights, self._exchange.clock.now() + limit_s)
+        left = self._exchange.wait(flights, started_s + limit_s)
         self._exchange.forget(left)
         if check is self._checks["evaluate"] and flights:
             took_s = self._exchange.clock.now() - started_s
@@ -427,6 +407,12 @@ class SelectingGrid(Resumed, Grid):
         if len(ids) < len(messages):
             log.info("%d of %d nodes do not evaluate: the rules exclude them", len(messages) - len(ids), len(messages))
         return [message for message in messages if message.metadata.dst_node_id in ids]
+
+
+def _size_bit(message: Message) -> float:
+    """Size of the arrays of a message."""
+    records = message.content.array_records.values()
+    return 8.0 * sum(len(array.data) for record in records for array in record.values())
 
 
 def continued(strategy: Strategy, done: int) -> Strategy:

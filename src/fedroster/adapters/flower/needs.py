@@ -33,15 +33,11 @@ _STEPS = {"FedAvgM", "FedOpt"}
 
 @dataclass(slots=True)
 class StrategyNeeds:
-    """What one strategy needs, with all that it wraps.
+    """What one strategy needs, with all that it wraps; empty or 0 for nothing.
 
-    Attributes:
-        strategy: Name of what asks for a number of updates; empty when nothing does.
-        num_updates: Number of updates that a round must have; 0 for any.
-        amplification: Name of a sampling method that its privacy accounting counts on; empty for none.
-        weight_key: Metric by which replies are weighed; empty when it does not say.
-        metrics: Further metrics that it cannot do without.
-        kinds: Names of its classes.
+    ``strategy`` names what wants ``num_updates`` in a round, or whose privacy accounting counts on a sampling method,
+    ``amplification``.  Replies are weighed by the metric ``weight_key``, and ``metrics`` are further ones that it
+    cannot do without.  ``kinds`` are the names of its classes.
     """
 
     strategy: str = ""
@@ -51,8 +47,13 @@ class StrategyNeeds:
     metrics: frozenset[str] = frozenset()
     kinds: frozenset[str] = field(default=frozenset(), compare=False)
 
-    def check(self, num_used: int) -> None:
-        """Refuse what would make a guarantee void, by the number of updates that a full round uses."""
+    def check(self, num_used: int, sent: Message | None = None) -> None:
+        """Refuse what would make a guarantee void, by the updates that a full round uses, and by a message of it."""
+        if sent is not None and _SECURE_AGGREGATION in sent.content.config_records:
+            raise ConfigurationError(
+                "the messages are of secure aggregation (SecAgg+), each of whose stages must reach the same nodes; "
+                "this grid chooses again for every training message; expected a strategy without it"
+            )
         if self.amplification:
             raise ConfigurationError(
                 f"{self.strategy} accounts for privacy with {self.amplification!r}, which counts on uniform random "
@@ -88,15 +89,6 @@ class StrategyNeeds:
             raise ConfigurationError(
                 f"{min(more)} does more than average the replies of a round, and in free places each answer changes "
                 "the model; expected a strategy that only averages, such as FedAvg or FedProx"
-            )
-
-    @staticmethod
-    def check_messages(messages: list[Message]) -> None:
-        """Refuse messages of secure aggregation, whose stages are no rounds."""
-        if _SECURE_AGGREGATION in messages[0].content.config_records:
-            raise ConfigurationError(
-                "the messages are of secure aggregation (SecAgg+), each of whose stages must reach the same nodes; "
-                "this grid chooses again for every training message; expected a strategy without it"
             )
 
 

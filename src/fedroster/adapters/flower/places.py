@@ -16,7 +16,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 from numpy.typing import NDArray
 
-from fedroster.adapters.flower.exchange import REST_S, Exchange, Flight, log, readdressed
+from fedroster.adapters.flower.exchange import REST_S, Flight, log, readdressed
 from fedroster.adapters.flower.replies import ReplyCheck, arrays_of, cut, samples_of
 from fedroster.adapters.flower.roster import Roster
 from fedroster.aggregation.places import FreePlaces
@@ -24,7 +24,6 @@ from fedroster.core.errors import ConfigurationError, StateFileError
 from fedroster.core.problem import Status
 from fedroster.core.state import load_arrays, save_arrays
 from fedroster.engine.outcomes import OpenRound, Reply
-from fedroster.engine.pushed import PushedRounds
 from fedroster.engine.remembered import RememberedUpdates, digest_of
 from fedroster.engine.replies import outweighing
 
@@ -36,20 +35,13 @@ _COMPARED = 3
 
 @dataclass(slots=True)
 class Out:
-    """A round whose messages are under way.
+    """A round whose messages are under way, by the node's name, and replies with errors.
 
-    Attributes:
-        round: The round.
-        sent: Its messages, by the node's name.
-        flights: The same under way, without those that the grid did not take.
-        errors: Replies with errors.
-        base: The model that was sent, in free places.
-        version: Changes of the model before that.
+    In free places ``base`` is the model that was sent, and ``version`` how often that had changed before.
     """
 
     round: OpenRound
-    sent: dict[str, Message]
-    flights: list[Flight] = field(default_factory=list)
+    flights: dict[str, Flight] = field(default_factory=dict)
     errors: list[Message] = field(default_factory=list)
     base: Arrays = field(default_factory=dict)
     version: int = 0
@@ -70,35 +62,25 @@ class FilledPlaces:
     """The loop that fills places, takes a step for each full buffer of answers, and keeps the model.
 
     Model, buffer and what is remembered are one snapshot in the run's folder, written before an answer is booked.
-
-    Attributes:
-        round: Rounds of the strategy that are done, before a restart, too.
-        last: Clients whose exchanges ended in the last one.
+    ``round`` counts the strategy's rounds that are done, before a restart, too, and ``last`` has the clients whose
+    exchanges ended in the last one.
     """
 
     def __init__(
-        self,
-        places: FreePlaces,
-        desk: PushedRounds,
-        roster: Roster,
-        exchange: Exchange,
-        check: ReplyCheck,
-        updates: RememberedUpdates | None,
+        self, places: FreePlaces, roster: Roster, check: ReplyCheck, updates: RememberedUpdates | None
     ) -> None:
         """Begin, or go on with what is in the folder of the desk's rounds; a StateFileError if that is damaged."""
         self._places = places
-        self._desk = desk
+        self._desk = roster.desk
         self._roster = roster
-        self._exchange = exchange
+        self._exchange = roster.exchange
         self._check = check
         self._updates = updates
-        folder = desk.rounds.folder
+        folder = self._desk.rounds.folder
         self._path = folder and folder / _FILE
         self._model: Arrays = {}
-        self._arrays: dict[str, Array] = {}
-        self._version = 0
-        self.round = self._ended = 0
-        self._size = desk.selector.cohort_size
+        self._version = self.round = self._ended = 0
+        self._size = self._desk.selector.cohort_size
         self._samples: dict[str, float] = {}
         self._buffer: list[_Update] = []
         self._out: list[Out] = []
@@ -138,7 +120,7 @@ class FilledPlaces:
         self._is_new = False
         replies: list[Message] = []
         errors: list[Message] = []
-        names: set[str] = set()
+        self.last = set()
         while self._ended < size:
             complete = self._complete()
             held = self._held(complete)
@@ -146,7 +128,7 @@ class FilledPlaces:
                 if self._num_judged >= _COMPARED:
                     ready = ready[: size - self._ended]
                 for out, reply in self._judged(ready):
-                    names.update(out.sent)
+                    self.last |= out.round.choice.clients.keys()
                     errors += out.errors
                     replies += [] if reply is None else [reply]
                 self._next_s = -math.inf
@@ -154,7 +136,7 @@ class FilledPlaces:
             free = size - len(self._out) + len(held)
             now_s = self._exchange.clock.now()
             if free > 0 and now_s >= self._next_s:
-                at_work = {name for out in self._out for name in out.sent}
+                at_work = {name for out in self._out for name in out.round.choice.clients}
                 rounds = self._desk.fill(self._roster, model_bit, places=free, at_work=at_work)
                 self._next_s = -math.inf if rounds else now_s + REST_S
                 self._add(map(send, rounds))
@@ -162,15 +144,13 @@ class FilledPlaces:
             self._wait(len(complete), self._next_s if free > 0 else math.inf)
         if reply is None:  # else it was kept with this round
             self._save([0, "", 0.0])
-        self.last = names
         self._was_played = bool(replies)  # without any, a strategy keeps the model that it had
         cut([self._fill(reply.content) for reply in replies])
         return [*replies, *errors]
 
     def _begin(self, sent: Arrays) -> None:
         """Begin with the strategy's model if there is none yet; else it must have gone on with ours."""
-        if not self._model:
-            self._keep(sent)
+        self._model = self._model or sent
         for key, array in sent.items() if self._was_played else ():
             if array.dtype.kind == "f" and array.size:
                 most = np.abs(self._model[key]).max() * np.finfo(array.dtype).eps
@@ -194,7 +174,8 @@ class FilledPlaces:
         return content
 
     def _filled(self, record: ArrayRecord) -> ArrayRecord:
-        return ArrayRecord({key: self._arrays.get(key, array) for key, array in record.items()})
+        kept = {key: Array(np.asarray(self._model[key])) for key in record if key in self._model}
+        return ArrayRecord({key: kept.get(key, array) for key, array in record.items()})
 
     def _add(self, sent: Iterable[Out]) -> None:
         for out in sent:
@@ -218,7 +199,7 @@ class FilledPlaces:
         flights: list[Flight] = []
         now_s = self._exchange.clock.now()
         for out in self._out:
-            flights += [flight for flight in out.flights if flight.message_id in self._exchange.open]
+            flights += [flight for flight in out.flights.values() if flight.message_id in self._exchange.open]
             if out.round.ending.until_s > now_s:
                 until_s = min(until_s, out.round.ending.until_s)
         if flights:
@@ -228,10 +209,11 @@ class FilledPlaces:
 
     def _judged(self, done: Sequence[Out]) -> list[tuple[Out, Message | None]]:
         """Take the answers of exchanges that have ended into the model; with each, its reply if it is used."""
-        came = [(out, reply) for out in done for reply in out.round.usable]
-        came = [(out, reply) for out, reply in came if out.round.outcomes.status[reply.name] is Status.COMPLETED]
-        wrong = self._check.odd({reply.name: (out.sent[reply.name], reply.content) for out, reply in came})
-        replies = {reply.name: reply for _, reply in came}
+        status = {name: how for out in done for name, how in out.round.outcomes.status.items()}
+        usable = {reply.name: reply for out in done for reply in out.round.usable}
+        replies = {name: reply for name, reply in usable.items() if status[name] is Status.COMPLETED}
+        sent = {name: flight.message for out in done for name, flight in out.flights.items()}
+        wrong = self._check.odd({name: (sent[name], reply.content) for name, reply in replies.items()})
         self._num_judged += len(replies)
 
         def odd(usable: Sequence[Reply]) -> dict[str, str]:
@@ -274,12 +256,7 @@ class FilledPlaces:
         self._buffer.append(_Update(reply.name, update, samples, out.version, weight))
         if len(self._buffer) >= self._places.buffer:
             self._change()
-        self._keep(self._model)
         self._save([out.round.choice.round, digest_of(reply.name), reply.time_s])
-
-    def _keep(self, model: Arrays) -> None:
-        self._model = model
-        self._arrays = {key: Array(np.asarray(array)) for key, array in model.items()}
 
     def _change(self) -> None:
         r"""Take the step of a full buffer: :class:`~fedroster.aggregation.places.FreePlaces` has the equation."""
@@ -332,7 +309,7 @@ class FilledPlaces:
     def _load(self, path: Path) -> None:
         """Go on with what is kept; an answer that is in the model and was not booked is booked."""
         arrays, header = load_arrays(path, kind=_KIND)
-        self._keep(_part(arrays, "model."))
+        self._model = _part(arrays, "model.")
         self._version = header["version"]
         self.round, self._ended, self._size = header["round"]
         self._samples = header["samples"]

@@ -100,18 +100,12 @@ def form_of(reply: Message, *, of_metrics: bool) -> Form:
 class ReplyCheck(Judge[Message]):
     """Everything that a reply must be before a strategy sees it.
 
-    Attributes:
-        weight_key: Metric by which the strategy weighs replies; it then wants exactly one record of metrics, and of
-            arrays from training.  Empty when it is not known.
-        metrics: Further metrics of training that it cannot do without, numbers >= 0; of QFedAvg its loss is a weight.
+    A strategy that weighs replies by the metric ``weight_key``, empty where that is not known, wants exactly one record
+    of metrics, and of arrays from training.  It cannot do without further ``metrics`` of training, numbers >= 0; of
+    QFedAvg its loss is a weight.
     """
 
-    def __init__(
-        self,
-        check: CheckReply | None,
-        weight_key: str = "",
-        metrics: frozenset[str] = frozenset(),
-    ) -> None:
+    def __init__(self, check: CheckReply | None, weight_key: str = "", metrics: frozenset[str] = frozenset()) -> None:
         """Judge by a check, and by what a strategy needs."""
         # A strategy that is not known may need any metric that most replies have.
         form = partial(form_of, of_metrics=not weight_key)
@@ -188,12 +182,7 @@ def arrays_of(content: RecordDict) -> dict[str, Any]:
     return {name: array.numpy() for record in records for name, array in record.items() if array.stype == _NUMPY}
 
 
-def rewrite(
-    sent: Message,
-    replies: Sequence[Reply],
-    weight_key: str,
-    updates: RememberedUpdates | None = None,
-) -> None:
+def rewrite(sent: Message, replies: Sequence[Reply], weight_key: str, updates: RememberedUpdates | None) -> None:
     """Rewrite replies as :mod:`fedroster.engine.remembered` says, so that a strategy's own average takes its step.
 
     Only arrays of floats that were sent are changed.

@@ -25,24 +25,16 @@ class Roster(Clients):
     again.  A name belongs to one connected node: a second one that claims it is refused while the first is connected,
     so that no node can train, or be counted, under another's name.
 
-    Attributes:
-        under_way: Training messages and their rounds, by the name of the node.
+    ``under_way`` has training messages and their rounds, by the name of the node.
     """
 
-    def __init__(
-        self,
-        grid: Grid,
-        exchange: Exchange,
-        contexts: ContextOptions | None,
-        desk: PushedRounds,
-    ) -> None:
+    def __init__(self, grid: Grid, exchange: Exchange, contexts: ContextOptions | None, desk: PushedRounds) -> None:
         """Start without nodes; without ``contexts`` nodes report nothing: all are alike, and named by their id."""
         self._grid = grid
-        self._exchange = exchange
-        self._desk = desk
+        self.exchange = exchange
+        self.desk = desk
         self._contexts = contexts
         self._trusts = contexts is not None and contexts.trust_names
-        self._measured_bps = desk.rounds.bandwidth_bps  # by name: they outlive a node's id
         self._by_id: dict[int, Node] = {}
         self._id_of: dict[str, int] = {}
         self._refused: set[int] = set()
@@ -67,9 +59,8 @@ class Roster(Clients):
     def _meet(self, node_id: int, context: NodeContext, *, is_registered: bool) -> Node:
         """Meet a node; rules hold for a name that is registered, or where those that nodes report are trusted."""
         self._id_of[context.name] = node_id
-        seen_s = self._exchange.clock.now()
-        measured_bps = self._measured_bps.get(context.name)
-        node = self._by_id[node_id] = Node(node_id, context, seen_s, measured_bps, is_registered or self._trusts)
+        node = Node(node_id, context, self.exchange.clock.now(), registered=is_registered or self._trusts)
+        self._by_id[node_id] = node
         return node
 
     def doubt(self, node_id: int, reason: str) -> None:
@@ -97,7 +88,7 @@ class Roster(Clients):
         """Nodes whose context is older than a share ``age`` of the time that it counts for, or is not known."""
         if self._contexts is None:
             return []
-        oldest_s = self._exchange.clock.now() - age * self._contexts.fresh_s
+        oldest_s = self.exchange.clock.now() - age * self._contexts.fresh_s
         return [
             node_id
             for node_id in node_ids
@@ -127,7 +118,7 @@ class Roster(Clients):
         if known is None:
             return self._meet(node_id, context, is_registered=bool(registered))
         known.context = context
-        known.seen_s = self._exchange.clock.now()
+        known.seen_s = self.exchange.clock.now()
         return known
 
     def time_transfer(self, node: Node, model_bit: float, exchange_time_s: float) -> None:
@@ -136,9 +127,8 @@ class Roster(Clients):
         if busy_s is None or model_bit <= 0.0:
             return
         now_bps = measured_bandwidth(2.0 * model_bit, exchange_time_s, busy_s)  # there and back
-        before_bps = node.measured_bps
-        node.measured_bps = now_bps if before_bps is None else 0.5 * (before_bps + now_bps)
-        self._measured_bps[node.name] = node.measured_bps
+        known_bps = self.desk.rounds.bandwidth_bps  # by name: it outlives a node's id
+        known_bps[node.name] = 0.5 * (known_bps.get(node.name, now_bps) + now_bps)
 
     # ---------------------------------------------------------------- who can be chosen
 
@@ -163,18 +153,17 @@ class Roster(Clients):
 
     def busy(self) -> set[int]:
         """Nodes whose replies are awaited, in time or late; gives up on those that take too long."""
-        self._desk.busy()
+        self.desk.busy()
         for name, (round_, flight) in list(self.under_way.items()):
-            if not self._desk.awaits(round_, name):
-                self._exchange.forget([flight])
+            if not self.desk.awaits(round_, name):
+                self.exchange.forget([flight])
                 del self.under_way[name]
         return {flight.node_id for _, flight in self.under_way.values()}
 
     def may_more_come(self) -> bool:
         """Whether a node has been asked for its context and not answered yet, or too few are connected."""
         return (
-            any(node_id in self._asked for node_id in self._silent)
-            or len(self._ids) < self._desk.rounds.rules.min_nodes
+            any(node_id in self._asked for node_id in self._silent) or len(self._ids) < self.desk.rounds.rules.min_nodes
         )
 
     def why_none(self, num_busy: int) -> str:
@@ -221,12 +210,12 @@ class Roster(Clients):
         busy = self.busy()
         if contexts is None:
             return set()
-        now_s = self._exchange.clock.now()
+        now_s = self.exchange.clock.now()
         there = set(self._ids)
         for node_id, flight in list(self._asked.items()):
             if node_id not in there or now_s - flight.sent_s > 10.0 * contexts.timeout_s:
                 del self._asked[node_id]
-                self._exchange.forget([flight])
+                self.exchange.forget([flight])
         aging = self.stale(self._ids, age=0.5)
         queries = [
             Message(
@@ -235,14 +224,14 @@ class Roster(Clients):
             for node_id in aging
             if node_id not in self._asked and node_id not in busy
         ]
-        flights = self._exchange.send(queries, self._take_context)
+        flights = self.exchange.send(queries, self._take_context)
         self._asked |= {flight.node_id: flight for flight in flights}
         stale = set(self.stale(aging))
-        if len(self._ids) - len(stale) >= self._desk.selector.cohort_size:
+        if len(self._ids) - len(stale) >= self.desk.selector.cohort_size:
             stale = {node.node_id for node in self.known(stale)}
         # A node that did not answer in time before is not waited for again.
         waited = [flight for flight in flights if flight.node_id in stale]
-        for flight in self._exchange.wait(waited, now_s + contexts.timeout_s):
+        for flight in self.exchange.wait(waited, now_s + contexts.timeout_s):
             self.doubt(flight.node_id, f"it gave no context within {contexts.timeout_s:g} s")
         return set(self.stale(aging))
 
