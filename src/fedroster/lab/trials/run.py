@@ -127,15 +127,17 @@ def run_trials(
     if folder is not None:
         remove_leftovers(folder)
     files = [None if folder is None else folder / f"{key(trial)}.npz" for trial in trials]
-    missing: list[int] = []
+    jobs: dict[int, Conditions] = {}
+    kept_rounds = 0
     for index, (trial, file) in enumerate(zip(trials, files, strict=True)):
         kept = None if file is None else _load(file)
         if kept is None:
-            missing.append(index)
+            jobs[index] = dataclasses.replace(conditions, checkpoint=file and file.with_suffix(_CHECKPOINT))
         else:
+            kept_rounds += trial.rounds
             yield Done(trial, kept[0], index, *kept[1:])
-    kept_rounds = sum(trial.rounds for trial in trials) - sum(trials[index].rounds for index in missing)
-    played, told_at = kept_rounds, time.monotonic()
+    finished = played = kept_rounds
+    told_at = time.monotonic()
 
     def advance(rounds: int) -> None:
         nonlocal played, told_at
@@ -144,15 +146,10 @@ def run_trials(
             progress(played)
 
     progress(played)
-    if not missing:
+    if not jobs:
         return
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    jobs = {
-        index: dataclasses.replace(conditions, checkpoint=(file := files[index]) and file.with_suffix(_CHECKPOINT))
-        for index in missing
-    }
-    finished = kept_rounds
     for index, result in engine(trials, jobs, workers=workers, progress=advance):
         trial, file = trials[index], files[index]
         if file is not None:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -117,32 +117,25 @@ class Trial:
             return self._train(self.task, policy, environment, recorder, conditions)
         if time.time() > conditions.stop_at:
             return None
-        with self._log(policy, environment, conditions) as log:
-            witness = None if log is None else log.decided
+        log: SimulationRecord | None = None
+        if (folder := conditions.records.get((self.policy, self.seed))) is not None:
+            log = SimulationRecord(
+                folder,
+                policy,
+                environment.spec,
+                policy_text=self.policy,
+                scenario=self.scenario,
+                settings=self.settings,
+                seed=self.seed,
+            )
+        witness = None if log is None else log.decided
+        with nullcontext() if log is None else closing(log):
             for played in simulate(policy, environment, rounds=self.rounds, seed=self.seed, witness=witness):
                 if log is not None:
                     log.played(played)
                 recorder.add(played)
                 conditions.played(1)
         return recorder.run
-
-    def _log(
-        self, policy: AnyPolicy, environment: AnyEnvironment, conditions: Conditions
-    ) -> AbstractContextManager[SimulationRecord | None]:
-        """The log of this run; none where no folder is named for it."""
-        folder = conditions.records.get((self.policy, self.seed))
-        if folder is None:
-            return nullcontext()
-        record = SimulationRecord(
-            folder,
-            policy,
-            environment.spec,
-            policy_text=self.policy,
-            scenario=self.scenario,
-            settings=self.settings,
-            seed=self.seed,
-        )
-        return closing(record)
 
     def _train(
         self, task: Task, policy: AnyPolicy, environment: AnyEnvironment, recorder: Recorder, conditions: Conditions
