@@ -13,7 +13,8 @@ from flwr.serverapp import Grid
 from fedroster.adapters.flower import ContextReporter
 
 SUPERLINK = 1
-ERRORS = {"error": (2, "raised"), "expired": (3, "expired"), "gone": (5, "node unavailable")}
+RAISED = "\x1b[31mTraceback\nround 9: 2 of 2 updates used\r\n" + "x" * 10_000 + " at last"
+ERRORS = {"error": (2, RAISED), "expired": (3, "expired"), "gone": (5, "node unavailable")}
 
 _HELD: dict[str, object] = {}
 """The grid that holds a state folder in this process, by folder."""
@@ -56,8 +57,8 @@ class FakeNode:
     """A node.
 
     ``fate`` gives, for its first, second, ... training, what happens: "ok", "error", "garbage", "nan", "shape",
-    "stray", "twice", "silent", "expired", "gone", a delay in seconds, or a function that spoils its reply's
-    content; the last one repeats.
+    "metrics", "stray", "unreported", "twice", "silent", "expired", "gone", a delay in seconds, or a function that
+    spoils its reply's content; the last one repeats.
     """
 
     name: str
@@ -69,6 +70,7 @@ class FakeNode:
     trained: int = 0
     queries: int = 0
     evaluated: int = 0
+    evaluation: dict | None = field(default_factory=lambda: {"num-examples": 10, "loss": 0.5})  # None for silence
     busy_until_s: float = 0.0
     is_online: bool = True
     value: float = 1.0
@@ -92,10 +94,9 @@ class FakeGrid(Grid):
         self.on_push: Callable[[], None] | None = None
         self.refuse: set[int] = set()
         self._count = 0
-        self.closed = False
 
     def set_run(self, run) -> None:
-        self.run_set = run
+        raise AssertionError("nobody sets another run")
 
     @property
     def run(self):
@@ -103,9 +104,6 @@ class FakeGrid(Grid):
 
     def create_message(self, content, message_type, dst_node_id, group_id, ttl=None) -> Message:
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
-
-    def close(self) -> None:
-        self.closed = True
 
     def get_node_ids(self) -> Iterable[int]:
         return [node_id for node_id, node in self.nodes.items() if node.is_online]
@@ -156,8 +154,9 @@ class FakeGrid(Grid):
             return
         if kind == "evaluate":
             node.evaluated += 1
-            metrics = MetricRecord({"num-examples": 10, "loss": 0.5})
-            self._later(0.2, reply_to(message, node_id, RecordDict({"metrics": metrics})))
+            if node.evaluation is not None:
+                metrics = MetricRecord(node.evaluation)
+                self._later(0.2, reply_to(message, node_id, RecordDict({"metrics": metrics})))
             return
         node.received.append(message.content)
         fate = node.fate[min(node.trained, len(node.fate) - 1)]
@@ -196,9 +195,7 @@ class FakeGrid(Grid):
             arrays = {key: np.zeros((7, 7)) for key in arrays}
         if fate == "garbage":
             return RecordDict({"noise": ConfigRecord({"a": 1})})
-        metrics = {"num-examples": 10, "loss": 1.0} | node.metrics
-        if fate == "metrics":
-            metrics = {"los": 1.0}
+        metrics = {"los": 1.0} if fate == "metrics" else {"num-examples": 10, "loss": 1.0} | node.metrics
         return RecordDict(
             {
                 "arrays": ArrayRecord({key: Array(np.asarray(value)) for key, value in arrays.items()}),

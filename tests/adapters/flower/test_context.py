@@ -12,14 +12,12 @@ pytest.importorskip("flwr", reason="needs Flower: run .ci/flower, or install the
 from fake_grid import FakeNode, fleet, model
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
-from hypothesis import given
-from hypothesis import strategies as st
 from test_grid import play, selecting
 
 from fedroster import RBCSF
 from fedroster.adapters.flower import ContextOptions, ContextReporter, NodeContext, paper_features, report_context
 from fedroster.adapters.flower.context import RECORD
-from fedroster.core.errors import ConfigurationError, InvalidInputError
+from fedroster.core.errors import InvalidInputError
 from fedroster.engine.contexts import measured_bandwidth, read_context
 
 
@@ -39,9 +37,8 @@ def record(**values) -> RecordDict:
 
 def test_the_node_config_is_reported_and_read_back():
     told = {"cpu-share": 0.5, "bandwidth-bps": 1e6, "num-examples": 120, "willing": False, "edge": "north"}
-    context = context_of(name="alice", **told)
-    reply = report_context.answer(message("query.fedroster"), context)
-    assert read_context(reply.content[RECORD]) == NodeContext("alice", 0.5, 1e6, 120, False, "north")
+    found = report_context.report(context_of(name="alice", **told))
+    assert read_context(found) == NodeContext("alice", 0.5, 1e6, 120, False, "north")
 
 
 @pytest.mark.parametrize(
@@ -100,17 +97,13 @@ def test_an_app_answers_queries_and_attaches_its_context_to_training_only():
     assert set(reply.content) == {"arrays", RECORD}
     assert read_context(reply.content[RECORD]).busy_s >= 0.0
     assert RECORD not in app(message("evaluate"), context).content
-
-
-def test_the_mod_alone_answers_for_a_client_fn():
-    app = ClientApp(client_fn=lambda context: None, mods=[report_context])
-    assert read_context(app(message("query.fedroster"), context_of(name="b")).content[RECORD]).name == "b"
+    alone = ClientApp(client_fn=lambda context: None, mods=[report_context])
+    assert read_context(alone(message("query.fedroster"), context).content[RECORD]).name == "a"
 
 
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ({"cpu_share": 1e9}, NodeContext("a")),
         ({"cpu_share": -5.0}, NodeContext("a", 0.01)),
         ({"cpu_share": math.nan}, NodeContext("a")),
         ({"cpu_share": "fast"}, NodeContext("a")),
@@ -118,7 +111,6 @@ def test_the_mod_alone_answers_for_a_client_fn():
         ({"bandwidth_bps": 0.0}, NodeContext("a", bandwidth_bps=1e3)),
         ({"num_examples": -1}, NodeContext("a")),
         ({"num_examples": 10**18}, NodeContext("a", num_examples=10**12)),
-        ({"willing": 0}, NodeContext("a", willing=False, doubt="'willing' is 0; expected true or false")),
         ({"willing": "yes"}, NodeContext("a", willing=False, doubt="'willing' is 'yes'; expected true or false")),
         ({"edge": "e" * 1000}, NodeContext("a")),
         ({"edge": "a\nb"}, NodeContext("a")),
@@ -139,26 +131,6 @@ def test_what_has_no_usable_name_is_no_context(name):
         read_context({} if name is None else {"name": name})
 
 
-@pytest.mark.parametrize("rules", [{"fresh_s": 0.0}, {"timeout_s": -1.0}])
-def test_rules_out_of_range_are_refused(rules):
-    with pytest.raises(ConfigurationError):
-        ContextOptions(**rules)
-
-
-@given(
-    st.dictionaries(
-        st.sampled_from(["cpu-share", "bandwidth-bps", "num-examples", "busy-s", "willing", "edge"]),
-        st.one_of(st.floats(), st.integers(-(2**63), 2**63 - 1), st.text(max_size=5), st.booleans()),
-    )
-)
-def test_features_are_finite_whatever_a_node_says(values):
-    node = read_context({"name": "a"} | values)
-    bandwidth = np.array([node.bandwidth_bps or 1e7])
-    features = paper_features([node], bandwidth_bps=bandwidth, cold=np.array([True]), model_bit=1e9)
-    assert np.isfinite(features).all()
-    assert (features >= 0.0).all()
-
-
 def test_papers_features():
     nodes = [NodeContext("a", 0.5), NodeContext("b", 1.0)]
     features = paper_features(nodes, bandwidth_bps=np.array([1e6, 2e6]), cold=np.array([True, False]), model_bit=4e6)
@@ -174,12 +146,16 @@ def test_bandwidth_is_measured_and_bounded():
 def test_measured_bandwidth_is_used_when_none_is_declared():
     nodes = fleet(2)
     nodes[100].config = {"bandwidth-bps": 5e5}
-    grid, fake, _ = selecting(nodes, m=2)
-    play(grid, fake)
-    book = {node.node_id: node for node in grid._roster.known(nodes)}
-    assert book[100].context.bandwidth_bps == 5e5
+    seen = []
+
+    def features(contexts, *, bandwidth_bps, **others):
+        seen.append(bandwidth_bps.tolist())
+        return paper_features(contexts, bandwidth_bps=bandwidth_bps, **others)
+
+    grid, fake, _ = selecting(nodes, m=2, policy=RBCSF(beta=0.1), contexts=ContextOptions(features=features))
+    play(grid, fake, 2)
     model_bit = 8 * sum(len(array.data) for array in model().values())
-    assert book[101].measured_bps == pytest.approx(2 * model_bit / 1.0, rel=0.1)  # there and back in a second
+    assert seen == [[5e5, 1e7], [5e5, pytest.approx(2 * model_bit / 1.0, rel=0.1)]]  # there and back in a second
 
 
 def test_newcomers_do_not_hold_up_a_round():
@@ -266,25 +242,3 @@ def test_grids_that_know_ids_only_do():
     fake.get_nodes = lambda: (type("Info", (), {"node_id": node_id})() for node_id in nodes)
     play(grid, fake)
     assert set(reports[-1].clients) == {"n00", "n01"}
-
-
-def test_measured_bandwidths_survive_a_restart_and_a_new_node_id(tmp_path):
-    nodes = fleet(2)
-    grid, fake, _ = selecting(nodes, m=2, policy=RBCSF(beta=0.1), state_dir=tmp_path)
-    play(grid, fake, 2)
-    list(grid.send_and_receive([]))
-    measured = {node.name: node.measured_bps for node in grid._roster.known(nodes)}
-    assert all(bps is not None for bps in measured.values())
-    nodes[900] = nodes.pop(100)
-    seen = []
-
-    def features(contexts, *, bandwidth_bps, cold, model_bit):
-        seen.append({context.name: bps for context, bps in zip(contexts, bandwidth_bps.tolist(), strict=True)})
-        return paper_features(contexts, bandwidth_bps=bandwidth_bps, cold=cold, model_bit=model_bit)
-
-    again, fake, _ = selecting(
-        nodes, m=2, policy=RBCSF(beta=0.1), state_dir=tmp_path, contexts=ContextOptions(features=features)
-    )
-    play(again, fake)
-    assert seen[0] == measured
-    assert [node.node_id for node in again._roster.named(["n00"])] == [900]

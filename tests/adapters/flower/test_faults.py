@@ -1,22 +1,21 @@
-"""Restarts, silence, monitors and locks: nothing ends a run, starves a node, or goes unsaid."""
+"""Restarts, silence, times and what is said of them: nothing ends a run or goes unsaid."""
 
 from __future__ import annotations
 
 import math
-import threading
 
 import numpy as np
 import pytest
 
 pytest.importorskip("flwr", reason="needs Flower: run .ci/flower, or install the extra 'flower'")
 
-from fake_grid import ClockThat, FakeNode, fleet, model, reply_to, train_messages
+from fake_grid import FakeNode, fleet, model, reply_to, train_messages
 from flwr.app import Array, ArrayRecord, Error
 from flwr.serverapp.strategy import FedAvg
-from test_grid import arrive, counts, evaluated, interrupted, play, renumber, selecting
+from test_grid import counts, evaluated, interrupted, play, renumber, selecting
 
 from fedroster import RBCSF
-from fedroster.adapters.flower import ContextOptions, NoNodesError, RoundRules
+from fedroster.adapters.flower import ContextOptions, RoundRules
 from fedroster.core.problem import Status
 from fedroster.folder.events import Told
 
@@ -39,41 +38,21 @@ def test_a_run_of_five_rounds_that_was_killed_in_its_second_has_four_to_play_and
     assert again.selector.round == 5
 
 
-@pytest.mark.parametrize("query_delay_s", [0.05, 1e9])
-def test_the_interrupted_cohort_goes_on_however_long_contexts_take(tmp_path, query_delay_s):
-    nodes = fleet(6)
-    cohort = interrupted(nodes, tmp_path)
-    for node in nodes.values():
-        node.query_delay_s = query_delay_s
-    again, fake, reports = selecting(nodes, m=2, state_dir=tmp_path)
-    before = fake.clock.now()
-    play(again, fake)
-    assert reports[0].resumed
-    assert (reports[0].round, set(reports[0].clients)) == (2, cohort)
-    assert reports[0].num_in_time == 2
-    assert fake.clock.now() - before < 10.0  # nothing has to be asked of nodes whose ids are known
-    assert sum(counts(again).values()) == 4
-
-
-@pytest.mark.parametrize("changes", [{"query_delay_s": 0.05}, {"query_delay_s": 45.0}, {"answers_queries": False}])
-def test_under_new_ids_the_interrupted_cohort_is_waited_for_and_a_registered_name_is_enough(tmp_path, changes):
+@pytest.mark.parametrize("by", [0, 1000])
+@pytest.mark.parametrize("changes", [{"query_delay_s": 45.0}, {"answers_queries": False}])
+def test_the_interrupted_cohort_goes_on_under_its_ids_its_names_or_its_registered_names(tmp_path, by, changes):
     nodes = fleet(6)
     for node in nodes.values():
         node.registered = "" if changes.get("answers_queries", True) else node.name
     cohort = interrupted(nodes, tmp_path)
-    renumber(nodes, **changes)
+    renumber(nodes, by, **changes)
     again, fake, reports = selecting(nodes, m=2, state_dir=tmp_path)
+    before = fake.clock.now()
     play(again, fake)
     assert (reports[0].round, set(reports[0].clients), reports[0].num_in_time) == (2, cohort, 2)
-
-
-def test_nodes_that_reconnect_after_the_server_are_waited_for(tmp_path):
-    nodes = fleet(4)
-    cohort = interrupted(nodes, tmp_path)
-    again, fake, reports = selecting(nodes, m=2, state_dir=tmp_path)
-    arrive(again, fake, nodes.values(), 1030.0)
-    list(again.send_and_receive(train_messages(nodes)))
-    assert (set(reports[0].clients), reports[0].num_in_time) == (cohort, 2)
+    assert reports[0].resumed
+    assert by or fake.clock.now() - before < 10.0  # nothing has to be asked of nodes whose ids are known
+    assert sum(counts(again).values()) == 4
 
 
 def test_a_node_that_is_gone_is_named(tmp_path, caplog):
@@ -93,55 +72,32 @@ def test_a_node_that_is_gone_is_named(tmp_path, caplog):
     assert reports[1].num_available == 4  # it is back, and not busy
 
 
-def test_the_first_round_waits_for_a_cohort_of_slow_answers():
-    nodes = fleet(6, query_delay_s=40.0)
-    nodes[103].query_delay_s = 0.1
-    grid, fake, reports = selecting(nodes, m=3)
+@pytest.mark.parametrize(("min_nodes", "least"), [(0, 3), (5, 5)])
+def test_the_first_round_waits_for_a_cohort_or_for_as_many_as_it_is_told(min_nodes, least):
+    nodes = fleet(6, each=lambda number: {"query_delay_s": 0.1 + 15.0 * number})
+    grid, fake, reports = selecting(nodes, m=3, rules=RoundRules(min_nodes=min_nodes, wait_s=100.0))
     play(grid, fake)
-    assert len(reports[0].clients) == 3
-    assert reports[0].num_available == 6
-
-
-def test_the_first_round_waits_for_as_many_as_it_is_told():
-    nodes = fleet(5)
-    grid, fake, reports = selecting(nodes, m=2, rules=RoundRules(min_nodes=4, wait_s=100.0))
-    arrive(grid, fake, list(nodes.values())[2:], 1030.0)
-    play(grid, fake)
-    assert reports[0].num_available >= 4
-    nodes[200] = FakeNode("late")
+    assert least <= reports[0].num_available < 6
+    nodes[200] = FakeNode("late", query_delay_s=20.0)
     play(grid, fake)  # later rounds wait for one only
     assert reports[1].select_s < 1.0
-
-
-def test_a_round_of_which_nothing_was_noted_goes_on_with_those_that_have_not_answered(tmp_path):
-    nodes = fleet(4)
-    cohort = interrupted(nodes, tmp_path)
-    (file,) = tmp_path.glob("*.jsonl")
-    lines = file.read_bytes().splitlines(keepends=True)
-    last = max(number for number, line in enumerate(lines) if b'"kind":"decided"' in line)
-    file.write_bytes(b"".join(lines[: last + 1]))  # killed between the decision and the notes
-    again, fake, reports = selecting(nodes, m=2, state_dir=tmp_path)
-    play(again, fake)
-    assert (reports[0].round, set(reports[0].clients)) == (2, cohort)
 
 
 # ---------------------------------------------------------------- what is said
 
 
-def test_every_round_has_one_line_in_flowers_log(caplog):
-    nodes = fleet(5)
-    nodes[101].fate = (7.0,)
-    nodes[102].fate = ("error",)
-    nodes[103].fate = ("nan",)
-    nodes[104].fate = ("gone",)
+def test_every_round_has_one_line_in_flowers_log_whatever_nodes_say(caplog):
+    fates = ("ok", 7.0, "error", "nan", "gone")
+    nodes = fleet(5, each=lambda number: {"fate": (fates[number],)})
     grid, fake, _ = selecting(nodes, m=5, policy=RBCSF(beta=0.5), rules=RoundRules(deadline_s=3.0))
     play(grid, fake)
     (line,) = (record for record in caplog.records if record.getMessage().startswith("round 1: "))
     assert (line.name, line.levelname) == ("flwr.fedroster", "INFO")
     text = line.getMessage()
-    assert "1 of 5 updates used in 3.0 s: n00, the last after 1.0 s; not answered yet n01; failed" in text
     for part in (
-        "failed n02 (raised)",
+        "1 of 5 updates used in 3.0 s: n00, the last after 1.0 s; not answered yet n01; failed",
+        r"failed n02 (\x1b[31mTraceback round 9: 2 of 2 updates used xxx",
+        "xxx at last)",
         "refused n03 (array 'w' holds numbers that are not finite)",
         "lost n04 (node unavailable)",
     ):
@@ -149,27 +105,7 @@ def test_every_round_has_one_line_in_flowers_log(caplog):
     fake.clock.sleep(5.0)
     play(grid, fake)
     assert "n01 in round 1, which is over: its update came after" in caplog.text
-
-
-def test_what_a_node_says_of_its_failure_is_one_line_of_the_log(caplog):
-    nodes = fleet(2)
-    nodes[101].fate = ("error",)
-    grid, fake, reports = selecting(nodes, m=2)
-    later = fake._later
-
-    def raising(delay_s, reply):
-        if reply.has_error():
-            reply.error.__dict__["_reason"] = (
-                "\x1b[31mTraceback\nround 9: 2 of 2 updates used\r\n" + "x" * 10_000 + " at last"
-            )
-        later(delay_s, reply)
-
-    fake._later = raising
-    play(grid, fake)
-    assert reports[0].reasons["n01"].startswith(r"\x1b[31mTraceback round 9: 2 of 2 updates used xxx")
-    assert reports[0].reasons["n01"].endswith("xxx at last")
-    assert len(reports[0].reasons["n01"]) < 220
-    assert all("\n" not in record.getMessage() for record in caplog.records)
+    assert all("\n" not in said and len(said) < 600 for said in caplog.messages)
 
 
 def test_nodes_that_are_shut_out_are_told_once_and_why(caplog):
@@ -199,39 +135,7 @@ def test_nodes_that_are_shut_out_are_told_once_and_why(caplog):
     ]
 
 
-# ---------------------------------------------------------------- failures and cold starts
-
-
-@pytest.mark.parametrize("fate", ["error", "nan", "expired", "silent"])
-def test_a_node_that_always_fails_is_not_preferred_and_its_pause_is_told(fate, caplog):
-    nodes = fleet(8, delay_s=3.0)
-    nodes[105].fate = (fate,)
-    rules = RoundRules(deadline_s=6.0, give_up_s=7.0)
-    grid, fake, reports = selecting(nodes, m=2, policy=RBCSF(V=20.0, beta=0.1), rules=rules)
-    play(grid, fake, 100)
-    others = [count for name, count in counts(grid).items() if name != "n05"]
-    assert counts(grid)["n05"] <= 12
-    assert counts(grid)["n05"] < np.mean(others) / 2
-    if fate != "silent":  # which costs a deadline, and is not tried so often
-        assert any(report.paused.get("n05") for report in reports)
-        assert caplog.text.count("failed again and again, and pause, owed nothing: n05 for 1 rounds") == 1
-        assert caplog.text.count("and pause, owed nothing: n05") == sum(report.num_lost for report in reports) - 2
-    assert grid.selector.participation("trained")["n05"] == grid.selector.participation("used")["n05"] == 0
-    assert grid.selector.participation("used")["n00"] == nodes[100].trained
-
-
-def test_without_contexts_the_first_exchange_starves_nobody():
-    nodes = fleet(6, fate=(28.5, "ok"), delay_s=0.35)
-    for node_id in (100, 101):
-        nodes[node_id].delay_s = 1.5
-    grid, fake, reports = selecting(nodes, m=2, policy=RBCSF(V=1.0, beta=0.2), contexts=False)
-    play(grid, fake, 60)
-    assert min(grid.selector.participation_rates().values()) >= 0.18
-    assert max(reports[0].times_s.values()) > 28.0  # they are measured, and leave what is believed
-    assert max(report.predicted_s for report in reports[20:]) < 2.0
-
-
-def test_reports_of_real_rounds_hold_what_the_policy_knows():
+def test_reports_of_rounds_hold_what_the_policy_knows():
     nodes = fleet(6, each=lambda number: {"delay_s": 1.0 + number})
     grid, fake, reports = selecting(nodes, m=2, policy=RBCSF(V=5.0, beta=0.3))
     play(grid, fake, 30)
@@ -239,20 +143,12 @@ def test_reports_of_real_rounds_hold_what_the_policy_knows():
     assert last.predicted_s == pytest.approx(max(last.times_s.values()), rel=0.2)
     assert math.fsum(last.rate) == pytest.approx(2.0)
     assert last.least_rate >= 0.3 - last.backlog.max() / 30 - 1e-9
-    assert last.backlog.shape == (6,)
-    grid, fake, reports = selecting(fleet(3), m=2)
-    play(grid, fake)
-    assert math.isnan(reports[0].predicted_s)
-    assert reports[0].backlog.shape == (0,)
 
 
 def test_a_sink_that_fails_does_not_stop_training(caplog):
-    def full_disk(report):
-        raise OSError("no space left")
-
-    grid, fake, _ = selecting(fleet(3), take=full_disk)
+    grid, fake, _ = selecting(fleet(3), take=lambda report: 1 / 0)
     assert len(play(grid, fake, 2)[1]) == 3
-    assert "no space left" in caplog.text
+    assert "division by zero" in caplog.text
 
 
 # ---------------------------------------------------------------- evaluation
@@ -261,50 +157,14 @@ def test_a_sink_that_fails_does_not_stop_training(caplog):
 @pytest.mark.parametrize(("rules", "limit_s"), [({}, 5.0), ({"evaluate_deadline_s": 2.0}, 2.0)])
 def test_evaluation_keeps_the_deadline(rules, limit_s, caplog):
     nodes = fleet(4)
+    nodes[103].evaluation = None
     grid, fake, _ = selecting(nodes, m=4, rules=RoundRules(deadline_s=5.0, **rules))
-    react = fake._react
-
-    def silent(node_id, message):
-        if message.metadata.message_type != "evaluate" or node_id != 103:
-            react(node_id, message)
-
-    fake._react = silent
     play(grid, fake)
     before = fake.clock.now()
     assert len(evaluated(grid, nodes, 3600.0)) == 3
     assert grid._exchange.open == {}  # it is waited for no more
     assert fake.clock.now() - before == pytest.approx(limit_s, abs=0.1)
     assert f"1 of 4 nodes have not answered in {limit_s:.0f} s" in caplog.text
-
-
-# ---------------------------------------------------------------- monitors
-
-
-def test_a_monitor_that_polls_who_is_connected_ends_no_run():
-    nodes = fleet(3, delay_s=200.0)
-    grid, fake, reports = selecting(nodes, rules=RoundRules(wait_s=60.0))
-    failed = []
-
-    def poll():
-        try:
-            list(grid.get_node_ids())
-        except NoNodesError as error:
-            failed.append(error)
-
-    def sleep(seconds):
-        fake.clock.sleep(seconds)
-        monitor = threading.Thread(target=poll)  # in another thread, as monitors are, and in ours, as sinks are
-        monitor.start()
-        monitor.join()
-        poll()
-
-    grid._exchange.clock = ClockThat(fake.clock, sleep)
-    play(grid, fake)
-    for _ in range(40):  # between rounds
-        sleep(5.0)
-    play(grid, fake)
-    assert [report.num_in_time for report in reports] == [3, 3]
-    assert failed == []
 
 
 def test_a_training_without_a_context_counts_all_the_same():
@@ -341,8 +201,8 @@ def test_a_drop_out_of_a_minute_costs_a_minute(fate, deadline_s):
     nodes = fleet(2)
     nodes[101].fate, nodes[101].delay_s = (fate,), 60.0
     rules = RoundRules(deadline_s=deadline_s, give_up_s=200.0, longest_s=math.inf)
-    grid, fake, reports = selecting(nodes, m=2, rules=rules)
-    grid.selector._observers._observers += (lambda event, _: told.append(event),)
+    observers = [lambda event, _: told.append(event)]
+    grid, fake, reports = selecting(nodes, m=2, rules=rules, told={"observers": observers})
     list(grid.send_and_receive(train_messages(nodes), timeout=300.0))
     for _ in range(20):
         fake.clock.sleep(20.0)
@@ -351,14 +211,12 @@ def test_a_drop_out_of_a_minute_costs_a_minute(fate, deadline_s):
     round_s = min(deadline_s, 300.0 if fate == "silent" else 60.0)
     settled_s = max(200.0, round_s) if fate == "silent" else 60.0
     learned_s = [
-        float(time_s)
+        time_s
         for event in told
         if isinstance(event, Told)
         for slot, time_s in zip(event.feedback.client, event.learned_s, strict=True)
         if grid.selector.ids_of(np.array([slot])) == ("n01",)
     ]
-    assert learned_s == [pytest.approx(settled_s, abs=21.0)]
-    assert learned_s[0] >= settled_s - 1.0
+    assert learned_s == [pytest.approx(settled_s + 10.0, abs=11.0)]
     assert reports[0].used_s == pytest.approx(1.0, abs=0.2)
     assert reports[0].round_s == pytest.approx(round_s, abs=1.0)
-    assert reports[0].metrics()["used_s"] < reports[0].round_s

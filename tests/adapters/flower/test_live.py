@@ -35,18 +35,6 @@ def own_log(*rounds, at=0.0, node_id="7"):
     ]
 
 
-def test_a_row_that_is_being_written_is_left_out(tmp_path):
-    (tmp_path / "log").write_text('{"a": 1}\n{"a"')
-    assert faults.rows_of(tmp_path / "log") == [{"a": 1}]
-
-
-def test_rounds_in_which_a_node_was_away_are_not_counted():
-    rounds = [{"at": float(at)} for at in range(10)]
-    assert faults.rounds_there(rounds, []) == 10
-    assert faults.rounds_there(rounds, [2.5, 5.5]) == 7
-    assert faults.rounds_there(rounds, [2.5, 5.5, 7.5]) == 5
-
-
 def test_logs_and_reports_that_differ_are_told(tmp_path):
     setting = faults.Setting(num_nodes=4)
     write(tmp_path / "node-0.jsonl", *own_log(1, 2))

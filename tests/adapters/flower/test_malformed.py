@@ -8,11 +8,10 @@ import pytest
 pytest.importorskip("flwr", reason="needs Flower: run .ci/flower, or install the extra 'flower'")
 
 from fake_grid import fleet, model, train_messages
-from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
-from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian, Krum, QFedAvg
-from test_grid import counts, play, selecting
+from flwr.app import Array, ArrayRecord, MetricRecord
+from flwr.serverapp.strategy import FedAvg, FedMedian, QFedAvg
+from test_grid import play, selecting
 
-from fedroster.adapters.flower import RoundRules
 from fedroster.core.problem import Status
 from fedroster.engine.rules import AllRefusedError
 
@@ -51,6 +50,7 @@ def metrics(**changes):
 MALFORMED = {
     "no weight": lambda content: content["metrics"].pop("num-examples"),
     "weight is a list": metrics(num_examples=[1, 2]),
+    "no examples": metrics(num_examples=0),
     "weight is negative": metrics(num_examples=-10),
     "weight is nearly minus that of the others": metrics(num_examples=-9),
     "weight is NaN": metrics(num_examples=float("nan")),
@@ -78,7 +78,7 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize(("m", "strategy"), [(1, FedAvg), (1, FedAdam), (2, FedAvg), (2, FedMedian), (3, FedAvg)])
+@pytest.mark.parametrize(("m", "strategy"), [(1, FedAvg), (2, FedMedian), (3, FedAvg)])
 @pytest.mark.parametrize("kind", MALFORMED)
 def test_a_malformed_reply_is_refused_and_the_run_goes_on(kind, m, strategy, caplog):
     nodes = fleet(m)
@@ -87,9 +87,7 @@ def test_a_malformed_reply_is_refused_and_the_run_goes_on(kind, m, strategy, cap
     strategy = strategy(min_train_nodes=1, min_available_nodes=1, fraction_evaluate=0.0)
     grid, _, reports = selecting(nodes, m=m, strategy=strategy)
     result = grid.start(model(), num_rounds=2)
-    assert [report.status["n00"] for report in reports] == [Status.FAILED] * 2
-    assert all(report.num_in_time == m - 1 for report in reports)
-    assert all(report.reasons["n00"] for report in reports)
+    assert [(report.status["n00"], report.num_in_time) for report in reports] == [(Status.FAILED, m - 1)] * 2
     assert caplog.text.count("the reply of n00 in round 1 is refused: ") == 1
     if m == 1:
         assert "round 1 has no update" in caplog.text
@@ -104,15 +102,6 @@ def test_a_run_whose_replies_are_all_refused_for_one_reason_is_no_success():
     with pytest.raises(AllRefusedError, match=r"all 2 replies .* refused: its weight 'num-examples' is 0"):
         grid.start(model(), num_rounds=2)
     assert [report.refused for report in reports] == [{"n00", "n01"}]
-
-
-@pytest.mark.parametrize("strategy", [FedAvg, lambda **given: Krum(num_malicious_nodes=0, **given)])
-def test_a_node_without_examples_does_not_hinder_others(strategy):
-    nodes = fleet(3)
-    nodes[100].fate = (metrics(num_examples=0),)
-    grid, _, reports = selecting(nodes, m=3, strategy=strategy(fraction_evaluate=0.0))
-    grid.start(model(), num_rounds=2)
-    assert [report.num_in_time for report in reports] == [2, 2]
 
 
 LARGE = {
@@ -132,7 +121,6 @@ def test_one_diverged_node_owns_no_model_and_nobody_else_is_blamed(kind, nodes, 
     assert result.arrays["w"].numpy() == pytest.approx(np.full((3, 2), 40.0), abs=1.0)
     assert {name for report in reports for name in report.refused} == {"n00"}
     assert caplog.text.count("is refused: its ") == sum(bool(report.refused) for report in reports)
-    assert sum(grid.selector.participation("used").values()) == sum(report.num_in_time for report in reports)
 
 
 def test_of_a_broken_model_no_node_is_blamed(caplog):
@@ -147,18 +135,10 @@ def test_of_a_broken_model_no_node_is_blamed(caplog):
     assert grid.selector.paused() == {}
 
 
-def test_a_metric_that_the_strategy_needs_is_needed():
-    nodes = fleet(4, metrics={"train_loss": 1.0})
-    nodes[100].metrics = {}
-    grid, _, reports = selecting(nodes, m=2, strategy=QFedAvg(client_learning_rate=0.1, q=0.1, fraction_evaluate=0.0))
-    grid.start(model(), num_rounds=8)
-    assert {name for report in reports for name in report.refused} == {"n00"}
-
-
-@pytest.mark.parametrize("loss", [[0.5], -1.0, 1e300])
-def test_a_loss_by_which_the_strategy_weighs_neither_ends_a_run_nor_owns_the_model(loss):
+@pytest.mark.parametrize("metrics", [{}, *({"train_loss": loss} for loss in ([0.5], -1.0, 1e300))])
+def test_a_loss_by_which_the_strategy_weighs_neither_ends_a_run_nor_owns_the_model(metrics):
     nodes = fleet(4, metrics={"train_loss": 0.001})
-    nodes[100].metrics, nodes[100].value = {"train_loss": loss}, 9.0
+    nodes[100].metrics, nodes[100].value = metrics, 9.0
     nodes[101].metrics = {"train_loss": 2.0}
     strategy = QFedAvg(client_learning_rate=0.1, q=0.1, fraction_evaluate=0.0)
     grid, _, reports = selecting(nodes, m=4, strategy=strategy)
@@ -212,7 +192,6 @@ def test_a_fast_node_of_another_form_never_shuts_an_honest_partner_out(metrics):
     honest = [status for report in reports[4:] for name, status in report.status.items() if name != "n05"]
     assert set(honest) == {Status.COMPLETED}
     assert any("n05" in report.clients for report in reports[4:])
-    assert sum(counts(grid).values()) == 80
 
 
 def test_in_the_first_tie_of_all_the_common_metrics_are_kept():
@@ -226,48 +205,24 @@ def test_in_the_first_tie_of_all_the_common_metrics_are_kept():
         assert set(result.train_metrics_clientapp[1]) == {"loss"}
 
 
-def test_rows_of_bytes_may_have_any_length():
-    def trees(content):
-        content["arrays"] = ArrayRecord({"0": Array(np.frombuffer(b"{grown}", np.uint8))})
-
-    grid, fake, reports = selecting(fleet(2, fate=(trees,)), m=2)
-    messages = train_messages(fake.get_node_ids())
-    for message in messages:
-        message.content["arrays"] = ArrayRecord({"0": Array(np.frombuffer(b"{}", np.uint8))})
-    fake._train = lambda node, content, fate: RecordDict({"metrics": MetricRecord({"num-examples": 1})})
-    assert len(list(grid.send_and_receive(messages))) == 2
-    assert reports[0].num_in_time == 2
-
-
 def test_what_a_reply_is_alone_it_is_in_evaluation_too(caplog):
-    grid, fake, _ = selecting(fleet(3), strategy=FedAvg())
-    evaluate = fake._react
-
-    def react(node_id, message):
-        evaluate(node_id, message)
-        if message.metadata.message_type == "evaluate" and node_id == 101:
-            fake.mail[-1][1].content["metrics"]["num-examples"] = [1, 2]
-
-    fake._react = react
+    nodes = fleet(3)
+    nodes[101].evaluation["num-examples"] = [1, 2]
+    grid, *_ = selecting(nodes, strategy=FedAvg())
     result = grid.start(model(), num_rounds=2)
     assert sorted(result.evaluate_metrics_clientapp) == [1, 2]
     assert "the reply of node 101 is refused: its weight 'num-examples' is [1, 2]" in caplog.text
 
 
-def test_a_check_of_ones_own_that_raises_refuses_the_reply(caplog):
-    def check(sent, reply):
-        if reply.metadata.src_node_id == 101:
-            raise ZeroDivisionError("mine")
-
-    grid, fake, reports = selecting(fleet(2), m=2, check=check, rules=RoundRules(deadline_s=5.0))
-    assert len(play(grid, fake)[0]) == 1
-    assert reports[0].num_lost == 1
-    assert "it cannot be read (ZeroDivisionError: mine)" in caplog.text
+def raises(sent, reply):
+    if reply.metadata.src_node_id == 101:
+        raise ZeroDivisionError("mine")
 
 
-def test_without_a_check_everything_passes():
+@pytest.mark.parametrize("check", [raises, None])
+def test_a_check_of_ones_own_that_raises_refuses_the_reply_and_without_one_all_pass(check, caplog):
     nodes = fleet(2)
-    nodes[100].fate = (MALFORMED["NaN"],)
-    grid, fake, reports = selecting(nodes, m=2, check=None)
-    assert len(play(grid, fake)[0]) == 2
-    assert reports[0].num_in_time == 2
+    nodes[101].fate = (MALFORMED["NaN"],)
+    grid, fake, _ = selecting(nodes, m=2, check=check)
+    assert len(play(grid, fake)[0]) == (2 if check is None else 1)
+    assert ("it cannot be read (ZeroDivisionError: mine)" in caplog.text) is (check is not None)

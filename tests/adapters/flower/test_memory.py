@@ -13,14 +13,11 @@ pytest.importorskip("flwr", reason="needs Flower: run .ci/flower, or install the
 from fake_grid import fleet, model, shift
 from flwr.app import Array
 from flwr.serverapp.strategy import (
-    Bulyan,
     DifferentialPrivacyServerSideFixedClipping,
     FedAdam,
     FedAvg,
     FedAvgM,
     FedMedian,
-    FedTrimmedAvg,
-    Krum,
     MultiKrum,
 )
 from test_grid import selecting
@@ -149,10 +146,7 @@ def test_after_a_restart_model_and_table_are_of_one_step(tmp_path: Path, saved: 
     ("make", "why"),
     [
         (FedMedian, "FedMedian does not average"),
-        (lambda: FedTrimmedAvg(beta=0.1), "FedTrimmedAvg does not average"),
-        (lambda: Krum(num_malicious_nodes=0), "Krum does not average"),
         (lambda: MultiKrum(num_malicious_nodes=0, num_nodes_to_select=2), "Krum does not average"),
-        (lambda: Bulyan(num_malicious_nodes=0), "Bulyan does not average"),
         (lambda: DifferentialPrivacyServerSideFixedClipping(FedAvg(), 0.1, 1.0, 2), "guarantee would be void"),
     ],
 )

@@ -32,6 +32,14 @@ from fedroster.folder.events import Told
 from fedroster.record import verify
 
 OK = Status(Code.OK, "")
+SPOILED = {
+    "NaN": lambda arrays: [array * math.nan for array in arrays],
+    "unnamed NaN": lambda arrays: [array * math.nan for array in arrays],
+    "shape": lambda arrays: [np.zeros(7)],
+    "huge": lambda arrays: [array + 1e30 for array in arrays],
+    "no arrays": lambda arrays: [],
+    "more arrays": lambda arrays: arrays * 2,
+}
 
 
 class Proxy(ClientProxy):
@@ -48,15 +56,8 @@ class Proxy(ClientProxy):
         if self.fate == "raises":
             raise ValueError("Message contains an Error (reason: gone)")
         arrays = [array + 1.0 for array in parameters_to_ndarrays(ins.parameters)]
-        if self.fate == "NaN":
-            arrays[0][0] = math.nan
-        if self.fate == "shape":
-            arrays[0] = np.zeros(7)
-        if self.fate == "huge":
-            arrays[0] += 1e30
-        if self.fate == "unnamed NaN":
-            arrays[0] = np.full(3, math.nan)
-        returned = ndarrays_to_parameters(arrays * {"no arrays": 0, "more arrays": 2}.get(self.fate, 1))
+        arrays = SPOILED.get(self.fate, lambda it: it)(arrays)
+        returned = ndarrays_to_parameters(arrays)
         if self.fate in ("unnamed NaN", "unreadable"):
             returned.tensor_type = ""
         if self.fate == "unreadable":

@@ -146,16 +146,24 @@ def test_after_a_kill_updates_count_as_the_decision_said(tmp_path: Path, sleeps:
 
 
 def test_no_node_waits_for_another() -> None:
-    """One node takes a hundred times as long: the other places go on, and it never gets a second job meanwhile."""
-    grid, fake, reports = filling(nodes_of(n00={"delay_s": 1000.0}))
+    """One node takes a hundred times as long: the others go on and evaluate, and it gets no second job meanwhile."""
+    nodes = nodes_of(n00={"delay_s": 1000.0})
+    grid, fake, reports = filling(nodes, FedAvg())
     numbers = []
-    grid.start(model(), num_rounds=20, evaluate_fn=lambda number, arrays: numbers.append(number))
+    found = grid.start(model(), num_rounds=20, evaluate_fn=lambda number, arrays: numbers.append(number))
     assert numbers == list(range(21))
+    assert list(found.evaluate_metrics_clientapp) == list(found.train_metrics_clientapp) == numbers[1:]
     assert sum(report.clients == ("n00",) for report in reports) <= 1
-    assert fake.clock.now() - 1000.0 < 20 * PLACES * 3.5 / (PLACES - 1)
+    assert nodes[100].evaluated == 0  # it is at work from the first round on
+    assert fake.clock.now() - 1000.0 < 20 * (PLACES * 3.5 / (PLACES - 1) + 0.3)
     names = [name for name, _ in trainings(fake, fake.sent)]
     counts = grid.selector.participation()
     assert {name: names.count(name) for name in counts} == counts
+    sent_s = {node_id: [] for node_id in nodes}
+    for at_s, message in fake.sent:
+        if message.metadata.message_type == "train":
+            sent_s[message.metadata.dst_node_id].append(at_s)
+    assert all((np.diff(sent_s[node_id]) >= node.delay_s).all() for node_id, node in nodes.items())
     assert all(not np.isnan(report.round_s) for report in reports)
 
 
@@ -181,15 +189,6 @@ def test_places_wait_where_nobody_is_idle() -> None:
         grid.start(model(), num_rounds=4)
         assert len(reports) == 4 * size
         assert {report.clients[0] for report in reports[-10:]} == {f"n{n:02d}" for n in range(5)}
-
-
-def test_only_idle_nodes_evaluate() -> None:
-    nodes = nodes_of(n00={"delay_s": 500.0})
-    grid, fake, _ = filling(nodes, FedAvg(), rules=RoundRules(evaluate="idle"))
-    found = grid.start(model(), num_rounds=12)
-    assert set(found.evaluate_metrics_clientapp) == set(range(1, 13))
-    assert set(found.train_metrics_clientapp) == set(range(1, 13))
-    assert fake.clock.now() < 1100.0
 
 
 class Dying(Clock):

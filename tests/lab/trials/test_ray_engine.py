@@ -142,19 +142,6 @@ def test_trials_on_a_cluster_are_those_of_this_process_bit_by_bit(engine, tmp_pa
     assert seen == sorted(seen)
 
 
-def test_training_in_parts_is_the_same_bit_by_bit():
-    """Each part is a round."""
-    trial = Trial("rbcs-f/table-1", "rbcs-f:V=5", 0, 4, task=Task("digits-logistic"))
-    (whole,) = gather([trial], workers=1)
-    start, rounds = None, []
-    for _ in range(4):
-        part = ray_engine.work(trial, ALONE, start, 0.0)
-        start = part.checkpoint
-        rounds.append(part.rounds)
-    assert rounds == [1, 2, 3, 4]
-    assert_same_run(part.run, whole)
-
-
 def test_what_came_back_before_the_end_of_the_process_that_asked_is_gone_on_from(connected, tmp_path, monkeypatch):
     monkeypatch.setattr(running, "_TELL_S", 0.0)
     trial = Trial("rbcs-f/table-1", "random", 0, 4, task=Task("digits-logistic"))

@@ -64,21 +64,13 @@ def test_digests_tell_trials_apart():
     assert key(dataclasses.replace(trial, settings=one)) == key(dataclasses.replace(trial, settings=same))
 
 
-def test_digests_change_with_the_version_and_with_the_code_of_scenario_and_policy(monkeypatch):
-    names = set()
-    for new in ("nothing", "FlatNetwork", "Uniform"):
-        monkeypatch.setattr(running, "code_of", lambda made, new=new: "new" if made.__name__ == new else "old")
-        names.add(key(TRIALS[2]))
-    monkeypatch.setattr(running, "__version__", "9.9.9")
-    assert len(names | {key(TRIALS[2])}) == 4
-
-
-def test_digests_change_with_the_code_of_a_policy_inside_another(monkeypatch):
+def test_digests_change_with_the_version_and_with_the_code_of_scenario_policy_and_the_policy_inside(monkeypatch):
     trial, names = dataclasses.replace(TRIALS[0], policy="participation-weights/random"), set()
-    for new in ("nothing", "ParticipationWeights", "Uniform"):
+    for new in ("nothing", "FlatNetwork", "ParticipationWeights", "Uniform"):
         monkeypatch.setattr(running, "code_of", lambda made, new=new: "new" if made.__name__ == new else "old")
         names.add(key(trial))
-    assert len(names) == 3
+    monkeypatch.setattr(running, "__version__", "9.9.9")
+    assert len(names | {key(trial)}) == 5
 
 
 def test_digests_change_with_the_files_that_a_scenario_reads(tmp_path):
@@ -97,17 +89,21 @@ def test_digests_change_with_the_files_that_a_scenario_reads(tmp_path):
     assert key(trial("~nobody-of-that-name/phones.npz")) not in (first, absent)
 
 
-def test_processes_give_the_same_as_no_processes(monkeypatch, tmp_path):
-    alone = gather(TRIALS, workers=1)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_processes_give_the_same_as_no_processes_and_progress_counts_what_was_there(monkeypatch, tmp_path, workers):
+    alone = gather(TRIALS)
+    gather(TRIALS[:1], folder=tmp_path)
     monkeypatch.setattr(Trial, "work", property(lambda self: 100.0))  # makes processes pay
-    started = []
+    started, seen = [], []
     pool = processes.ProcessPoolExecutor
     monkeypatch.setattr(processes, "ProcessPoolExecutor", lambda n, **how: started.append(n) or pool(n, **how))
-    together = gather(TRIALS, workers=2, folder=tmp_path)
-    assert started == [2]
+    found = gather(TRIALS, workers=workers, folder=tmp_path, progress=seen.append)
+    assert started == [2] * (workers == 2)
     assert len(list(tmp_path.iterdir())) == 4
-    for one, other in zip(alone, together, strict=True):
+    for one, other in zip(alone, found, strict=True):
         assert_same_run(one, other)
+    assert (seen[0], seen[-1]) == (20, 80)
+    assert seen == sorted(seen)
 
 
 def test_data_that_are_not_there_are_missed_before_the_first_run(tmp_path, ran):
@@ -216,35 +212,17 @@ def test_an_interrupted_study_goes_on(tmp_path, monkeypatch, accident):
         assert_same_run(each.run, alone[each.index])
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_progress_counts_rounds_and_what_was_there(tmp_path, monkeypatch, workers):
-    gather(TRIALS[:1], folder=tmp_path)
-    monkeypatch.setattr(Trial, "work", property(lambda self: 100.0))
-    seen = []
-    gather(TRIALS, workers=workers, folder=tmp_path, progress=seen.append)
-    assert seen[0] == 20
-    assert seen[-1] == 80
-    assert seen == sorted(seen)
+def test_studies_run_where_they_are_told(tmp_path):
+    asked = []
 
-
-class Spy:
-    """An engine that notes what it is asked for."""
-
-    def __init__(self):
-        self.asked = []
-
-    def __call__(self, trials, jobs, *, workers, progress):
-        self.asked += [trials[index] for index in jobs]
+    def spy(trials, jobs, *, workers, progress):
+        asked.extend(trials[index] for index in jobs)
         return processes.in_processes(trials, jobs, workers=1, progress=progress)
 
-
-def test_studies_run_where_they_are_told(tmp_path):
-    spy = Spy()
     gather(TRIALS, engine=spy)
-    assert spy.asked == TRIALS
-    spy = Spy()
-    reproduce(Order("rbcs-f", (0, 1), ["2"], 20), tmp_path / "paper", command="", engine=spy, pages=False)
-    assert {trial.seed for trial in spy.asked} == {0, 1}
+    assert asked == TRIALS
+    reproduce(Order("rbcs-f", (2, 3), ["2"], 20), tmp_path / "paper", command="", engine=spy, pages=False)
+    assert {trial.seed for trial in asked[4:]} == {2, 3}
 
 
 @dataclass(frozen=True)

@@ -148,23 +148,17 @@ def test_a_run_in_pieces_equals_one_in_one_piece(tmp_path, trial):
     assert (result.decision_s > 0.0).all()
 
 
-@pytest.mark.parametrize(
-    ("policy", "measured"),
-    [("oort", True), ("power-of-choice", True), ("tifl", True), ("e3cs", False), ("random", False)],
-)
+@pytest.mark.parametrize(("policy", "measured"), [("oort", True), ("e3cs", False)])
 def test_losses_are_measured_for_policies_that_want_them(monkeypatch, policy, measured):
     asked, trainer = [], Task.trainer
     monkeypatch.setattr(Task, "trainer", lambda self, **how: asked.append(how) or trainer(self, **how))
-    run = dataclasses.replace(FLAT, policy=policy, rounds=3).run()
+    dataclasses.replace(FLAT, policy=policy, rounds=1).run()
     assert [how["measure_losses"] for how in asked] == [measured]
-    assert run.num_rounds == 3
 
 
 def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path, monkeypatch, whole):
     monkeypatch.setattr(trials, "_CHECKPOINT_EVERY_S", -1.0)
-    path = tmp_path / "trial.npz"
-
-    played = []
+    path, played = tmp_path / "trial.npz", []
 
     def killed(count):
         played.append(count)
@@ -179,21 +173,15 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path, monkeypatch, wh
     assert sum(counted) == 8
 
 
-def test_a_checkpoint_that_is_damaged_or_of_another_run_is_not_used(tmp_path, whole):
+def test_a_checkpoint_that_is_damaged_or_of_another_run_or_just_gone_is_not_used(tmp_path, monkeypatch, whole):
     path = tmp_path / "trial.npz"
     path.write_bytes(b"no checkpoint")
     assert_same_run(FLAT.run(Conditions(checkpoint=path)), whole)
     other = dataclasses.replace(FLAT, task=Task("digits", "labels:3", samples_per_client=20))
     assert other.run(Conditions(checkpoint=path, stop_at=0.0)) is None
     assert_same_run(FLAT.run(Conditions(checkpoint=path)), whole)
-
-
-def test_a_checkpoint_that_goes_while_it_is_looked_for(tmp_path, monkeypatch, whole):
-    """Another process that runs the same trial has finished it, and taken its checkpoint away."""
-    path = tmp_path / "trial.npz"
     assert FLAT.run(Conditions(checkpoint=path, stop_at=0.0)) is None
-    load = federated.load_arrays
-
+    load = federated.load_arrays  # another process that runs the same trial has finished it
     monkeypatch.setattr(federated, "load_arrays", lambda file, **how: path.unlink(True) or load(file, **how))
     assert_same_run(FLAT.run(Conditions(checkpoint=path)), whole)
 
