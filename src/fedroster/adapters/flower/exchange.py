@@ -38,20 +38,17 @@ class Clock:
 class Flight:
     """A message under way, and its reply.
 
-    ``sent_s`` is when it could be fetched, seconds of the exchange's clock, and ``time_s`` how long its reply then
-    took, seconds, > 0; ``then`` takes the flight once its reply is there, which has content or an error.
+    Replies name ``message_id``; a message that is sent again gets another one.  ``sent_s`` is when it could be fetched,
+    seconds of the exchange's clock, and ``time_s`` how long its reply then took, seconds, > 0; ``then`` takes the
+    flight once its reply is there, which has content or an error.
     """
 
     message: Message
+    message_id: str
     sent_s: float
     then: Callable[[Flight], None]
     reply: Any = None
     time_s: float = math.nan
-
-    @property
-    def message_id(self) -> str:
-        """Its id, which the grid gave it; replies name it."""
-        return str(self.message.metadata.message_id)
 
     @property
     def node_id(self) -> int:
@@ -80,7 +77,8 @@ class Exchange:
             return []
         taken = set(self._grid.push_messages(messages))  # every grid writes the ids on the messages, too
         sent_s = self.clock.now()
-        flights = [Flight(message, sent_s, then) for message in messages if message.metadata.message_id in taken]
+        flights = [Flight(message, message.metadata.message_id, sent_s, then) for message in messages]
+        flights = [flight for flight in flights if flight.message_id in taken]
         self.open |= {flight.message_id: flight for flight in flights}
         if len(flights) < len(messages):
             log.warning("%d of %d messages could not be sent", len(messages) - len(flights), len(messages))

@@ -79,6 +79,7 @@ class FilledPlaces:
         folder = self._desk.rounds.folder
         self._path = folder and folder / _FILE
         self._model: Arrays = {}
+        self._arrays: dict[str, Array] = {}  # the same, once for all messages that are under way
         self._version = self.round = self._ended = 0
         self._size = self._desk.selector.cohort_size
         self._samples: dict[str, float] = {}
@@ -150,7 +151,8 @@ class FilledPlaces:
 
     def _begin(self, sent: Arrays) -> None:
         """Begin with the strategy's model if there is none yet; else it must have gone on with ours."""
-        self._model = self._model or sent
+        if not self._model:
+            self._keep(sent)
         for key, array in sent.items() if self._was_played else ():
             if array.dtype.kind == "f" and array.size:
                 most = np.abs(self._model[key]).max() * np.finfo(array.dtype).eps
@@ -174,8 +176,7 @@ class FilledPlaces:
         return content
 
     def _filled(self, record: ArrayRecord) -> ArrayRecord:
-        kept = {key: Array(np.asarray(self._model[key])) for key in record if key in self._model}
-        return ArrayRecord({key: kept.get(key, array) for key, array in record.items()})
+        return ArrayRecord({key: self._arrays.get(key, array) for key, array in record.items()})
 
     def _add(self, sent: Iterable[Out]) -> None:
         for out in sent:
@@ -256,7 +257,12 @@ class FilledPlaces:
         self._buffer.append(_Update(reply.name, update, samples, out.version, weight))
         if len(self._buffer) >= self._places.buffer:
             self._change()
+        self._keep(self._model)
         self._save([out.round.choice.round, digest_of(reply.name), reply.time_s])
+
+    def _keep(self, model: Arrays) -> None:
+        self._model = model
+        self._arrays = {key: Array(np.asarray(array)) for key, array in model.items()}
 
     def _change(self) -> None:
         r"""Take the step of a full buffer: :class:`~fedroster.aggregation.places.FreePlaces` has the equation."""
@@ -309,7 +315,7 @@ class FilledPlaces:
     def _load(self, path: Path) -> None:
         """Go on with what is kept; an answer that is in the model and was not booked is booked."""
         arrays, header = load_arrays(path, kind=_KIND)
-        self._model = _part(arrays, "model.")
+        self._keep(_part(arrays, "model."))
         self._version = header["version"]
         self.round, self._ended, self._size = header["round"]
         self._samples = header["samples"]
