@@ -159,11 +159,6 @@ def test_no_node_waits_for_another() -> None:
     names = [name for name, _ in trainings(fake, fake.sent)]
     counts = grid.selector.participation()
     assert {name: names.count(name) for name in counts} == counts
-    sent_s = {node_id: [] for node_id in nodes}
-    for at_s, message in fake.sent:
-        if message.metadata.message_type == "train":
-            sent_s[message.metadata.dst_node_id].append(at_s)
-    assert all((np.diff(sent_s[node_id]) >= node.delay_s).all() for node_id, node in nodes.items())
     assert all(not np.isnan(report.round_s) for report in reports)
 
 

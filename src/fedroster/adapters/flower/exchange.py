@@ -71,7 +71,11 @@ class Exchange:
         self._looked_s = clock.now()
         self._pause_s = _SHORTEST_PAUSE_S
 
-    def send(self, messages: Sequence[Message], then: Callable[[Flight], None]) -> list[Flight]:
+    def send(
+        self,
+        messages: Sequence[Message],
+        then: Callable[[Flight], None],
+    ) -> list[Flight]:
         """Send messages, at most one for each node, whose replies ``then`` takes; returns those that the grid took."""
         if not messages:
             return []

@@ -164,7 +164,12 @@ class SelectingGrid(Resumed, Grid):
                 raise ConfigurationError(
                     "free places have no edge servers, no first k and no min_replies: each answer counts when it comes"
                 )
-            self._places = FilledPlaces(places, self._roster, self._checks["train"], self._updates)
+            self._places = FilledPlaces(
+                places,
+                self._roster,
+                self._checks["train"],
+                self._updates,
+            )
         self._kinds = frozenset(kinds)
         self._has_said = False
         if "FedXgbCyclic" in needs.kinds:
@@ -312,7 +317,12 @@ class SelectingGrid(Resumed, Grid):
         # Without all of its updates a strategy is shown an error, at which Flower's wrappers skip the round.
         return replies or out.errors or [Message(Error(NODE_UNAVAILABLE, "too few"), reply_to=messages[0])]
 
-    def _send(self, round_: OpenRound, messages: Sequence[Message], timeout: float | None) -> Out:
+    def _send(
+        self,
+        round_: OpenRound,
+        messages: Sequence[Message],
+        timeout: float | None,
+    ) -> Out:
         """Send the clients of a round a message each; what comes back is booked whenever this grid looks."""
         by_id = {node.node_id: node for node in self._roster.named(round_.choice.clients)}
         outgoing = addressed(messages, list(by_id), self._strategy)

@@ -104,7 +104,11 @@ class OlderRounds(Resumed):
     """The rounds of one strategy."""
 
     def __init__(
-        self, strategy: Strategy, desk: PushedRounds, judge: Judge[Any], name_of: Callable[[ClientProxy], str]
+        self,
+        strategy: Strategy,
+        desk: PushedRounds,
+        judge: Judge[Any],
+        name_of: Callable[[ClientProxy], str],
     ) -> None:
         """Keep the strategy's own methods; see :func:`with_selector`."""
         self._own = {name: getattr(strategy, name) for name in _METHODS}

@@ -67,7 +67,11 @@ class FilledPlaces:
     """
 
     def __init__(
-        self, places: FreePlaces, roster: Roster, check: ReplyCheck, updates: RememberedUpdates | None
+        self,
+        places: FreePlaces,
+        roster: Roster,
+        check: ReplyCheck,
+        updates: RememberedUpdates | None,
     ) -> None:
         """Begin, or go on with what is in the folder of the desk's rounds; a StateFileError if that is damaged."""
         self._places = places

@@ -105,7 +105,12 @@ class ReplyCheck(Judge[Message]):
     QFedAvg its loss is a weight.
     """
 
-    def __init__(self, check: CheckReply | None, weight_key: str = "", metrics: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        check: CheckReply | None,
+        weight_key: str = "",
+        metrics: frozenset[str] = frozenset(),
+    ) -> None:
         """Judge by a check, and by what a strategy needs."""
         # A strategy that is not known may need any metric that most replies have.
         form = partial(form_of, of_metrics=not weight_key)
@@ -182,7 +187,12 @@ def arrays_of(content: RecordDict) -> dict[str, Any]:
     return {name: array.numpy() for record in records for name, array in record.items() if array.stype == _NUMPY}
 
 
-def rewrite(sent: Message, replies: Sequence[Reply], weight_key: str, updates: RememberedUpdates | None) -> None:
+def rewrite(
+    sent: Message,
+    replies: Sequence[Reply],
+    weight_key: str,
+    updates: RememberedUpdates | None,
+) -> None:
     """Rewrite replies as :mod:`fedroster.engine.remembered` says, so that a strategy's own average takes its step.
 
     Only arrays of floats that were sent are changed.

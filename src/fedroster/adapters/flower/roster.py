@@ -28,7 +28,13 @@ class Roster(Clients):
     ``under_way`` has training messages and their rounds, by the name of the node.
     """
 
-    def __init__(self, grid: Grid, exchange: Exchange, contexts: ContextOptions | None, desk: PushedRounds) -> None:
+    def __init__(
+        self,
+        grid: Grid,
+        exchange: Exchange,
+        contexts: ContextOptions | None,
+        desk: PushedRounds,
+    ) -> None:
         """Start without nodes; without ``contexts`` nodes report nothing: all are alike, and named by their id."""
         self._grid = grid
         self.exchange = exchange

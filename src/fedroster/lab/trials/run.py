@@ -126,7 +126,7 @@ def run_trials(
     """
     if folder is not None:
         remove_leftovers(folder)
-    files = [None if folder is None else folder / f"{key(trial)}.npz" for trial in trials]
+    files = [folder and folder / f"{key(trial)}.npz" for trial in trials]
     jobs: dict[int, Conditions] = {}
     kept_rounds = 0
     for index, (trial, file) in enumerate(zip(trials, files, strict=True)):
