@@ -28,16 +28,8 @@ class EdgeDeadline:
     closed_s: FloatArray
 
 
-def edge_deadline(
-    exchange_time_s: FloatArray,
-    responds: BoolArray,
-    server: IntArray,
-    *,
-    num_servers: int,
-    deadline_s: float,
-    min_updates: int = 1,
-) -> EdgeDeadline:
-    r"""Apply the deadline, and wait beyond it for at least Z updates (Qu et al. 2021, Eq. 6).
+def edge_answers(outcome: Outcome, context: RoundContext, selection: Selection) -> EdgeDeadline:
+    r"""Apply the deadline to the chosen links, and wait beyond it for at least Z updates (Qu et al. 2021, Eq. 6).
 
     .. math:: \{n : \tau_n \le \tau_{dead}\} \ \text{if these are at least } Z,\qquad
         \{n : \tau_n \le \tau^Z\} \ \text{else},
@@ -47,22 +39,19 @@ def edge_deadline(
     what there is: it waits for the last of them, and at least until the deadline, since it cannot know
     which clients will never answer.
     """
-    used = responds & (exchange_time_s <= deadline_s)
-    closed_s = np.zeros(num_servers)
+    links, deadline_s = selection.links, outcome.deadline_s
+    time_s, responds = outcome.exchange_time_s[links], outcome.responds[links]
+    server = np.zeros(links.shape[0], np.int64) if context.server is None else context.server[links]
+    closed_s = np.zeros(int(server.max(initial=0)) + 1)
     for m in np.unique(server):
-        mine = np.flatnonzero(server == m)
-        answers = np.sort(exchange_time_s[mine][responds[mine]])
+        mine = server == m
+        answers = np.sort(time_s[mine & responds])
         in_time = int(np.count_nonzero(answers <= deadline_s))
-        if in_time >= min_updates or in_time == answers.shape[0]:
-            all_there = in_time == mine.shape[0]
-            last_s = float(answers[-1]) if answers.shape[0] else 0.0
-            # Without a deadline, a silent client is noticed when the last answer has arrived.
-            closed_s[m] = last_s if all_there or np.isinf(deadline_s) else deadline_s
-        else:
-            wanted = min(min_updates, answers.shape[0])
-            closed_s[m] = answers[wanted - 1]
-            used[mine] = responds[mine] & (exchange_time_s[mine] <= closed_s[m])
-    return EdgeDeadline(used=used, closed_s=closed_s)
+        wanted = min(max(in_time, outcome.min_updates), answers.shape[0])
+        # Without a deadline, a silent client is noticed when the last answer has arrived.
+        is_last = wanted > in_time or in_time == np.count_nonzero(mine) or np.isinf(deadline_s)
+        closed_s[m] = answers[:wanted].max(initial=0.0) if is_last else deadline_s
+    return EdgeDeadline(used=responds & (time_s <= np.maximum(closed_s, deadline_s)[server]), closed_s=closed_s)
 
 
 def aggregate_edges(edges: Model, models: Model, server: IntArray, used: BoolArray) -> Model:
@@ -92,20 +81,6 @@ def aggregate_globally(edges: Model) -> Model:
 def broadcast(model: Model, num_servers: int) -> Model:
     """Give every server the global model, shape (servers, ...) by name."""
     return {name: np.repeat(values[None], num_servers, axis=0) for name, values in model.items()}
-
-
-def edge_answers(outcome: Outcome, context: RoundContext, selection: Selection) -> EdgeDeadline:
-    """Which of the chosen links' updates are aggregated, and when each server stops waiting (Qu et al. 2021, Eq. 6)."""
-    links = selection.links
-    server = np.zeros(links.shape[0], np.int64) if context.server is None else context.server[links]
-    return edge_deadline(
-        outcome.exchange_time_s[links],
-        outcome.responds[links],
-        server,
-        num_servers=int(server.max()) + 1 if server.shape[0] else 1,
-        deadline_s=outcome.deadline_s,
-        min_updates=outcome.min_updates,
-    )
 
 
 def hierarchical_round_time(outcome: Outcome, context: RoundContext, selection: Selection) -> float:

@@ -17,6 +17,7 @@ import math
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Literal
 
 import numpy as np
@@ -85,8 +86,9 @@ class UpdateTable:
             ConfigurationError: If the rows would take more than ``most_bytes``.
         """
         self.memory, self._here = memory, np.ones(num_clients, np.bool_)
-        self._shapes = {name: np.shape(value) for name, value in model.items()}
-        self._total = np.zeros(sum(math.prod(shape) for shape in self._shapes.values()))
+        begins = accumulate((np.size(value) for value in model.values()), initial=0)
+        self._places = {name: (next(begins), np.shape(value)) for name, value in model.items()}  # in a row
+        self._total = np.zeros(next(begins))
         self._steps = 0
         count = min(memory.groups or num_clients, num_clients)
         self._rows = self._empty(count)
@@ -121,9 +123,14 @@ class UpdateTable:
         return rows
 
     @property
+    def _sharing(self) -> IntArray:
+        """How many clients share each row, shape (rows,)."""
+        return np.bincount(self._row_of(np.flatnonzero(self._here)), minlength=self._rows.shape[0])
+
+    @property
     def _weight(self) -> FloatArray:
         """What each row counts: the samples of all that share it, shape (rows,)."""
-        return self._samples * np.bincount(self._row_of(np.flatnonzero(self._here)), minlength=self._rows.shape[0])
+        return self._samples * self._sharing
 
     def _divisor(self) -> float:
         """By what the weighted sum of the rows is divided to become their mean."""
@@ -134,59 +141,60 @@ class UpdateTable:
         return float(weight.sum())
 
     def _mean(self, columns: slice, divisor: float) -> FloatArray:
-        return self._total[columns] / divisor if divisor > 0.0 else np.zeros(columns.stop - columns.start)
+        total: FloatArray = self._total[columns]
+        return total / divisor if divisor > 0.0 else np.zeros(total.shape)
 
-    def _blocks(self) -> Iterator[tuple[str, slice, slice]]:
-        """Parts of the model: name, columns in its own array, columns in a row."""
-        begin = 0
-        for name, shape in self._shapes.items():
-            size = math.prod(shape)
-            for low in range(0, size, _BLOCK):
-                high = min(low + _BLOCK, size)
-                yield name, slice(low, high), slice(begin + low, begin + high)
-            begin += size
+    def _blocks(self, updates: Model, base: Model | None = None) -> Iterator[tuple[slice, FloatArray]]:
+        """Parts of updates, shape (k, w), each with its columns in a row."""
+        for name, (begin, shape) in self._places.items():
+            values = updates[name].reshape(updates[name].shape[0], math.prod(shape))
+            for low in range(0, values.shape[1], _BLOCK):
+                update = values[:, low : low + _BLOCK].astype(np.float64)
+                if base is not None:
+                    update -= base[name].reshape(-1)[low : low + _BLOCK]
+                yield slice(begin + low, begin + low + update.shape[1]), update
 
-    def _remembered(self, rows: IntArray, columns: slice, mean: FloatArray) -> FloatArray:
-        """The rows that count as these clients', shape (k, w); where nothing is known, 0 or the mean."""
-        found: FloatArray = self._rows[rows, columns].astype(np.float64)
-        if self.memory.unknown == "left-out":
-            found[self._samples[rows] == 0.0] = mean
-        return found
+    def _by_name(self, rows: FloatArray) -> Model:
+        """Rows, shape (..., d), as arrays by name."""
+        return {
+            name: rows[..., begin : begin + math.prod(shape)].reshape((*rows.shape[:-1], *shape))
+            for name, (begin, shape) in self._places.items()
+        }
 
     def usable(self, updates: Model, num: int, *, base: Model | None = None) -> BoolArray:
         """Which of some updates are finite, in the table's numbers too, shape (k,); arguments as in :meth:`step`."""
         most = float(np.finfo(self.memory.dtype).max)
         good = np.ones(num, np.bool_)
-        for name, values in updates.items():
-            update = values if base is None else values - base[name]
-            good &= np.abs(update.reshape(num, math.prod(self._shapes[name]))).max(axis=1, initial=0.0) <= most
+        for _, update in self._blocks(updates, base):
+            good &= np.abs(update).max(axis=1) <= most
         return good
 
     # ------------------------------------------------------------------ steps
 
-    def rewritten(self, clients: IntArray, updates: Model, weights: FloatArray | None = None) -> Model:
-        """What each update becomes (:func:`corrected`), for an engine that averages replies itself; nothing is learned.
+    def _corrected(
+        self, rows: IntArray, update: FloatArray, columns: slice, divisor: float, weights: FloatArray | None
+    ) -> FloatArray:
+        """What updates of the clients of some rows become; where nothing is known, 0 or the mean is their row."""
+        mean = self._mean(columns, divisor)
+        row: FloatArray = self._rows[rows, columns].astype(np.float64)
+        if self.memory.unknown == "left-out":
+            row[self._samples[rows] == 0.0] = mean
+        weight: FloatArray | float = 1.0 if weights is None else np.asarray(weights)[:, None]
+        return corrected(update, row, mean, share=self.memory.share, weight=weight)
 
-        With the rule "mean" take the step first: every update becomes the mean of the rows.
+    def rewritten(self, clients: IntArray, updates: Model, weights: FloatArray | None = None) -> Model:
+        """What each update becomes by the rule "difference", for an engine that averages replies; nothing is learned.
 
         Args:
             clients: Their clients, shape (k,).
             updates: Updates, shape (k, ...) by name.
             weights: c, shape (k,), >= 0; None for 1.
         """
-        rows, num, divisor, share = self._row_of(clients), clients.shape[0], self._divisor(), self.memory.share
-        by_difference = self.memory.rule == "difference"
-        weight: FloatArray | float = 1.0 if weights is None else np.asarray(weights)[:, None]
-        found = {name: np.empty((num, math.prod(shape)), updates[name].dtype) for name, shape in self._shapes.items()}
-        for name, own, columns in self._blocks():
-            mean = self._mean(columns, divisor)
-            if by_difference:
-                update = updates[name].reshape(num, math.prod(self._shapes[name]))[:, own].astype(np.float64)
-                row = self._remembered(rows, columns, mean)
-                found[name][:, own] = corrected(update, row, mean, share=share, weight=weight)
-            else:
-                found[name][:, own] = share * mean
-        return {name: values.reshape(num, *self._shapes[name]) for name, values in found.items()}
+        rows, divisor = self._row_of(clients), self._divisor()
+        found = np.empty((rows.shape[0], self._total.shape[0]))
+        for columns, update in self._blocks(updates):
+            found[:, columns] = self._corrected(rows, update, columns, divisor, weights)
+        return self._by_name(found)
 
     def step(
         self,
@@ -212,40 +220,31 @@ class UpdateTable:
             The direction, float64, by name; zeros without any client: then the model stays.
         """
         memory, num = self.memory, clients.shape[0]
+        direction = np.zeros(self._total.shape)
         self._steps += 1
-        if not num:
-            return {name: np.zeros(shape) for name, shape in self._shapes.items()}
-        share = num_samples / num_samples.sum() if shares is None else shares
-        weight = 1.0 if weights is None else np.asarray(weights)[:, None]
-        rows, place = np.unique(self._row_of(clients), return_inverse=True)
-        known_before, before, divisor = self._samples.copy(), self._weight[rows], self._divisor()
-        samples = np.bincount(place, num_samples) / np.bincount(place)
-        gather = (place == np.arange(rows.shape[0])[:, None]) * num_samples
-        gather = gather / gather.sum(axis=1, keepdims=True)
-        self._samples[rows], self._learned[rows] = samples, self._steps
-        after, new_divisor = self._weight[rows], self._divisor()
-        direction = {name: np.empty(math.prod(shape)) for name, shape in self._shapes.items()}
-        alone = rows.shape[0] == num
-        order = np.argsort(place) if alone else np.empty(0, np.int64)
-        for name, own, columns in self._blocks():
-            update = updates[name].reshape(num, math.prod(self._shapes[name]))[:, own].astype(np.float64)
-            if base is not None:
-                update -= base[name].reshape(-1)[own]
-            old = self._rows[rows, columns].astype(np.float64)
-            if memory.rule == "difference":
-                mean, row = self._mean(columns, divisor), old
-                if memory.unknown == "left-out":
-                    row = np.where(known_before[rows, None] > 0.0, old, mean)
-                direction[name][own] = share @ corrected(update, row[place], mean, share=memory.share, weight=weight)
-            kept = (update[order] if alone else gather @ update).astype(memory.dtype)
-            self._rows[rows, columns] = kept
-            self._total[columns] += after @ kept.astype(np.float64) - before @ old
+        if num:
+            share = num_samples / num_samples.sum() if shares is None else shares
+            own_rows, divisor = self._row_of(clients), self._divisor()
+            rows, place = np.unique(own_rows, return_inverse=True)
+            samples = np.bincount(place, num_samples) / np.bincount(place)
+            before, after = self._weight[rows], samples * self._sharing[rows]
+            gather = (place == np.arange(rows.shape[0])[:, None]) * num_samples
+            gather = gather / gather.sum(axis=1, keepdims=True)
+            order = np.argsort(place) if rows.shape[0] == num else None  # of updates that share no row
+            for columns, update in self._blocks(updates, base):
+                if memory.rule == "difference":
+                    direction[columns] = share @ self._corrected(own_rows, update, columns, divisor, weights)
+                old = self._rows[rows, columns].astype(np.float64)
+                kept = (gather @ update if order is None else update[order]).astype(memory.dtype)
+                self._rows[rows, columns] = kept
+                self._total[columns] += after @ kept.astype(np.float64) - before @ old
+            self._samples[rows], self._learned[rows] = samples, self._steps
             if memory.rule == "mean":
-                direction[name][own] = memory.share * self._mean(columns, new_divisor)
-        self._cancel(divisor)
-        if memory.longest_age:
-            self._drop(np.flatnonzero((self._samples > 0.0) & (self._steps - self._learned >= memory.longest_age)))
-        return {name: values.reshape(self._shapes[name]) for name, values in direction.items()}
+                direction = memory.share * self._mean(slice(None), self._divisor())
+            self._cancel(divisor)
+            if memory.longest_age:
+                self._drop(np.flatnonzero((self._samples > 0.0) & (self._steps - self._learned >= memory.longest_age)))
+        return self._by_name(direction)
 
     # ------------------------------------------------------------------ members and files
 
