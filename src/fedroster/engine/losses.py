@@ -36,21 +36,6 @@ class LossMetrics:
     num_samples: str = "num-examples"
 
 
-@dataclass(frozen=True, slots=True)
-class Losses:
-    """What one reply reports.
-
-    Attributes:
-        loss: Mean loss, >= 0; None when it is not told.
-        squared_loss: Mean squared loss, not below the square of the mean; None when it is not told.
-        num_samples: Samples, >= 1; None when they are not told.
-    """
-
-    loss: float | None = None
-    squared_loss: float | None = None
-    num_samples: float | None = None
-
-
 class LossReader:
     """Reads losses from replies and remembers recent ones, by which the next are bounded."""
 
@@ -59,22 +44,23 @@ class LossReader:
         self._names = names
         self._recent: dict[str, deque[float]] = {}
 
-    def read(self, metrics: Mapping[str, object]) -> Losses:
-        """Read and bound what the metrics of a reply report; a number that is not finite counts as missing."""
-        names = self._names
-        loss = self._bounded(metrics, names.loss, 0.0, _MOST_LOSS)
-        squared = self._bounded(metrics, names.squared_loss, 0.0, _MOST_LOSS**2)
-        if loss is not None and squared is not None:
-            squared = max(squared, loss**2)
-        return Losses(loss, squared, self._bounded(metrics, names.num_samples, 1.0, _MOST_SAMPLES))
+    def read(self, metrics: Mapping[str, object]) -> dict[str, float]:
+        """Read and bound what the metrics of a reply report, under the names that a selector observes it by.
 
-    def _bounded(
-        self,
-        metrics: Mapping[str, object],
-        name: str,
-        least: float,
-        most: float,
-    ) -> float | None:
+        A number that is not finite counts as missing.
+        """
+        names = self._names
+        found = {
+            "losses": self._bounded(metrics, names.loss, 0.0, _MOST_LOSS),
+            "squared_losses": self._bounded(metrics, names.squared_loss, 0.0, _MOST_LOSS**2),
+            "num_samples": self._bounded(metrics, names.num_samples, 1.0, _MOST_SAMPLES),
+        }
+        told = {kind: value for kind, value in found.items() if value is not None}
+        if "squared_losses" in told:  # not below the square of the mean
+            told["squared_losses"] = max(told["squared_losses"], told.get("losses", 0.0) ** 2)
+        return told
+
+    def _bounded(self, metrics: Mapping[str, object], name: str, least: float, most: float) -> float | None:
         value = real(metrics.get(name))
         if not math.isfinite(value):
             return None

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedroster.core.arrays import FloatArray
 from fedroster.core.outside import plain
 from fedroster.core.problem import Status
 from fedroster.core.protocols import wants_losses
 from fedroster.engine.choose import Choice
-from fedroster.engine.losses import Losses
 from fedroster.engine.rules import Ending, RoundRules
 from fedroster.selector import ClientId, Selector
 
@@ -34,16 +31,14 @@ class Outcomes:
     Attributes:
         status: How each ended; None while a straggler is awaited.
         times_s: Exchange times of those that answered with something usable, seconds, > 0.
-        losses: What these told of their losses.
-        signatures: Signatures of their updates, for a policy that learns from them.
+        told: What else these told for a policy to learn from, by the names that a selector observes it by.
         reasons: Why a reply failed, was refused or is not used, where that is known.
         refused: Those that answered, with something that cannot be used.
     """
 
     status: dict[str, Status | None] = field(default_factory=dict)
     times_s: dict[str, float] = field(default_factory=dict)
-    losses: dict[str, Losses] = field(default_factory=dict)
-    signatures: dict[str, FloatArray] = field(default_factory=dict)
+    told: dict[str, dict[str, Any]] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
 
@@ -60,24 +55,14 @@ class Outcomes:
         """
         status: dict[ClientId, Status | None] = {name: how for name, how in self.status.items() if how is not None}
         answered = [name for name, how in self.status.items() if how is not None and how <= Status.LATE]
-        told = self.losses if wants_losses(selector.policy) else {}
-
-        def measured(kind: str) -> Mapping[ClientId, float] | None:
-            values = {name: getattr(told[name], kind) for name in answered if name in told}
-            return {name: value for name, value in values.items() if value is not None} or None
-
+        kinds = ("signatures", "losses", "squared_losses", "num_samples")
+        measured: dict[str, Any] = {}
+        for kind in kinds if wants_losses(selector.policy) else kinds[:1]:
+            told = {name: self.told[name][kind] for name in answered if kind in self.told.get(name, ())}
+            measured[kind] = told or None
         if status:
-            selector.observe(
-                number,
-                status=status,
-                times_s={name: self.times_s[name] for name in answered},
-                losses=measured("loss"),
-                squared_losses=measured("squared_loss"),
-                num_samples=measured("num_samples"),
-                signatures={name: self.signatures[name] for name in answered if name in self.signatures} or None,
-                round_s=round_s,
-                again="ignore",
-            )
+            times_s = {name: self.times_s[name] for name in answered}
+            selector.observe(number, status=status, times_s=times_s, round_s=round_s, again="ignore", **measured)
 
 
 @dataclass(frozen=True, slots=True)

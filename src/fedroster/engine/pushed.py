@@ -237,16 +237,15 @@ class PushedRounds:
                     return False
             time_s = max(self._now() - round_.sent_s if time_s is None else time_s, LEAST_TIME_S)
             outcomes.times_s[name] = time_s
-            outcomes.losses[name] = self._losses.read(metrics or {})
-            if signature is not None:
-                outcomes.signatures[name] = signature
+            signed = {} if signature is None else {"signatures": signature}
+            outcomes.told[name] = self._losses.read(metrics or {}) | signed
             counts = False
             if wrong is not None:
                 outcomes.reasons[name] = wrong
             elif not round_.is_over:
                 weights = round_.choice.weights or {}
                 round_.usable.append(Reply(name, content, time_s, weights.get(name)))
-                counts = round_.ending.counts([reply.time_s for reply in round_.usable])[-1]
+                counts = round_.ending.counts(time_s, sum(how is Status.COMPLETED for how in outcomes.status.values()))
             outcomes.status[name] = Status.COMPLETED if counts else Status.LATE
             self._booked(round_, name, outcomes, f"its update came after {time_s:.1f} s and is not used", time_s)
             return counts
@@ -359,8 +358,11 @@ class PushedRounds:
                     outcomes.failed(name, reason)
             rest = [reply for reply in round_.usable if reply.name not in wrong]
             if wrong:
-                for reply, counts in zip(rest, round_.ending.counts([each.time_s for each in rest]), strict=True):
+                num_used = 0
+                for reply in rest:
+                    counts = round_.ending.counts(reply.time_s, num_used)
                     outcomes.status[reply.name] = Status.COMPLETED if counts else Status.LATE
+                    num_used += counts
             round_.usable = [reply for reply in rest if outcomes.status[reply.name] is Status.COMPLETED]
             if len(round_.usable) < least:
                 said = f"{len(round_.usable)} updates came, and the strategy needs {least}: none is used"

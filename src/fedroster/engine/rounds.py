@@ -366,7 +366,7 @@ class Rounds:
         """End a round: tell the selector, whose record keeps it, and report."""
         round_.outcomes.tell(self.selector, round_.choice.round, round_.round_s)
         self._note_measured()
-        losses = [told.loss for told in round_.outcomes.losses.values() if told.loss is not None]
+        losses = [told["losses"] for told in round_.outcomes.told.values() if "losses" in told]
         report = report_of(self.selector, round_, capped_before=self._capped, sway=self._sway.add(losses))
         self._capped = int(report.capped.sum())
         for level, line in report.lines(self._paused):

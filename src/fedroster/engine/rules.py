@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
@@ -146,12 +146,7 @@ class Ending:
         is_late = now_s >= self.sent_s + self.rules.deadline_s
         return num_usable >= self.wanted or (is_late and num_usable >= self.rules.min_replies)
 
-    def counts(self, times_s: Sequence[float]) -> list[bool]:
-        """Which usable replies count, the others being late, by their exchange times, ascending, seconds."""
-        counted = 0
-        answers = []
-        for time_s in times_s:
-            is_early = time_s <= self.rules.deadline_s or counted < self.rules.min_replies
-            answers.append(is_early and counted < self.wanted)
-            counted += answers[-1]
-        return answers
+    def counts(self, time_s: float, num_used: int) -> bool:
+        """Whether the next usable reply counts, after so many that do, or is late, by its exchange time, seconds."""
+        is_early = time_s <= self.rules.deadline_s or num_used < self.rules.min_replies
+        return is_early and num_used < self.wanted
