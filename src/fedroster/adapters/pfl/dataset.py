@@ -24,7 +24,7 @@ from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError, RoundNotBegunError, StateFileError
 from fedroster.core.ids import ClientId, checked_ids
-from fedroster.core.problem import RoundContext, Selection, Status
+from fedroster.core.problem import Selection, Status
 from fedroster.core.protocols import AnyEnvironment, refuse_unseen, refuse_weights
 from fedroster.core.state import load_arrays, pack, save_arrays, take, unpack, whole
 from fedroster.core.streams import Streams
@@ -247,7 +247,14 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
         self._moment += 1
         rng = self._streams.at("environment", self._moment)
         context, outcome = self._network.observe(self._state, self._moment, rng=rng)
-        number, clients = self._cohort(context)
+        self._weights, clients = {}, ()
+        try:
+            cohort = self.selector.select(context.features, clients=self.users, available=context.available)
+            clients = cohort.clients
+            if cohort.weights is not None:
+                self._weights = dict(zip(clients, cohort.weights, strict=True))
+        except RoundNotBegunError as error:
+            _LOG.warning("%s", error)
         links = np.sort(np.array([self.row_of[user] for user in clients], np.int64))
         selection = Selection(self._moment, links)
         feedback = outcome.reveal(context, selection)
@@ -263,24 +270,12 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
             "status": dict(zip(chosen, map(Status, feedback.status.tolist()), strict=True)),
             "round_s": self.round_s,
         }
-        self._untold = number, told
+        self._untold = self.selector.round, told
         used: IntArray = links[feedback.status == Status.COMPLETED]
         # A round without an update is no iteration of pfl's, so a rule of rounds alone would be too weak.
         separation = max(self._kept_separation, int(self.selector.rules.least_separation))
         early = (self._last_used[used] >= 0) & (self.iterations - self._last_used[used] < separation)
         return used[~early]
-
-    def _cohort(self, context: RoundContext) -> tuple[int, tuple[ClientId, ...]]:
-        """Number and clients of the selector's round; no clients where the rules forbid to begin it."""
-        try:
-            cohort = self.selector.select(context.features, clients=self.users, available=context.available)
-        except RoundNotBegunError as error:
-            _LOG.warning("%s", error)
-            return self.selector.round, ()
-        self._weights = {}
-        if cohort.weights is not None:
-            self._weights = dict(zip(cohort.clients, cohort.weights, strict=True))
-        return cohort.round, cohort.clients
 
     def _tell(self) -> None:
         """Tell the selector what came back from the last round, and what its users measured since."""
