@@ -40,19 +40,30 @@ def end(rounds, choice, time_s=2.0):
     rounds.end(OpenRound(choice, 4, 4, 0.0, outcomes=outcomes, round_s=time_s))
 
 
+class Loop(Resumed):
+    """What a loop of an engine knows of its run."""
+
+    def __init__(self, rounds):
+        self._desk = PushedRounds(rounds)
+
+
 def test_whatever_was_noted_before_a_kill_goes_on(tmp_path):
+    """A loop begins again with the round in which it was killed, until its model is saved."""
     rounds = run(tmp_path / "run")
+    assert Loop(rounds).round == 0
     for number in range(1, 4):
         rounds.bandwidth_bps["a"] = 1e6 * number
         choice = rounds.choose(NODES, 1e6)
         again = run(after_a_kill(tmp_path / "run", tmp_path / "begun"))
         assert again.is_resuming
+        assert Loop(again).round == Loop(rounds).round == number - 1
         assert again.current == rounds.current
         assert again.current.clients == {node.name: node.node_id for node in NODES if node.name in choice.clients}
         again.release()
         end(rounds, choice)
         again = run(after_a_kill(tmp_path / "run", tmp_path / "told"))
-        assert again.is_resuming  # its aggregation may not be through
+        assert again.is_resuming  # its aggregation may not be through, or its model not saved
+        assert Loop(again).round == Loop(rounds).round == number - 1
         assert again.bandwidth_bps == {"a": 1e6 * number}
         assert again.selector.open_rounds() == {}
         end(again, again.go_on([node for node in NODES if node.name in again.current.clients]))  # none counts twice
@@ -61,36 +72,11 @@ def test_whatever_was_noted_before_a_kill_goes_on(tmp_path):
         rounds.settle(save=number % 2 == 0)
         again = run(after_a_kill(tmp_path / "run", tmp_path / "settled"))
         assert not again.is_resuming
+        assert Loop(again).round == Loop(rounds).round == number
         assert again.choose(NODES, 1e6) == run(after_a_kill(tmp_path / "run", tmp_path / "twin")).choose(NODES, 1e6)
         again.release()
     assert verify(tmp_path / "run", POLICY).is_whole
     assert not Log(tmp_path / "run").header.contexts
-
-
-class Loop(Resumed):
-    """What a loop of an engine knows of its run."""
-
-    def __init__(self, rounds):
-        self._desk = PushedRounds(rounds)
-
-
-def test_a_loop_begins_again_with_the_round_in_which_it_was_killed(tmp_path):
-    rounds = run(tmp_path / "run")
-    assert Loop(rounds).round == 0
-
-    def done(place):
-        again = run(after_a_kill(tmp_path / "run", tmp_path / place))
-        found = Loop(again).round
-        again.release()
-        return found
-
-    for number in range(1, 4):
-        choice = rounds.choose(NODES, 1e6)
-        assert Loop(rounds).round == done("begun") == number - 1  # its cohort trains
-        end(rounds, choice)
-        assert Loop(rounds).round == done("told") == number - 1  # its model may not be saved
-        rounds.settle()
-        assert Loop(rounds).round == done("settled") == number
 
 
 class Connected:
@@ -212,7 +198,7 @@ def test_a_record_of_the_selectors_own_is_the_folder_of_the_run(clients, tmp_pat
     end(rounds, rounds.choose(NODES, 1e6))
     rounds.release()
     rounds = run(tmp_path / "log", observers=[Record(tmp_path / "log")])
-    assert rounds.selector.round == 1
+    assert (rounds.selector.round, rounds.selector.clients) == (1, tuple(NAMES))
     end(rounds, rounds.choose(NODES, 1e6))
     rounds.release()
     found = verify(tmp_path / "log", POLICY)
@@ -220,14 +206,6 @@ def test_a_record_of_the_selectors_own_is_the_folder_of_the_run(clients, tmp_pat
     assert found.num_decided == 2
     with pytest.raises(ConfigurationError, match="state_dir"):
         run(tmp_path / "other", observers=[Record(tmp_path / "log")])
-
-
-def test_clients_that_a_new_selector_has_are_in_its_folder(tmp_path):
-    rounds = run(tmp_path, clients=NAMES)
-    end(rounds, rounds.choose(NODES, 1e6))
-    rounds.release()
-    assert verify(tmp_path, POLICY).is_whole
-    assert run(tmp_path).selector.clients == tuple(NAMES)
 
 
 def test_edges_of_a_round_go_on_and_a_kill_between_two_notes_leaves_none_of_another_round(tmp_path, monkeypatch):

@@ -127,12 +127,6 @@ def rounds(selector, number, time_s=1.0):
         selector.observe(cohort.round, times_s=dict.fromkeys(cohort.clients, time_s))
 
 
-def test_no_alert_rings_while_all_is_well():
-    selector, kept = watched()
-    rounds(selector, 80)
-    assert ringing(kept) == set()
-
-
 def test_the_alert_of_broken_promises():
     selector, kept = watched(Favourites())
     rounds(selector, 49)
