@@ -208,6 +208,13 @@ def test_a_record_of_the_selectors_own_is_the_folder_of_the_run(clients, tmp_pat
         run(tmp_path / "other", observers=[Record(tmp_path / "log")])
 
 
+def test_clients_that_a_new_selector_has_are_in_its_folder(tmp_path):
+    rounds = run(tmp_path, clients=NAMES)
+    end(rounds, rounds.choose(NODES, 1e6))
+    rounds.release()
+    assert verify(tmp_path, POLICY).is_whole
+
+
 def test_edges_of_a_round_go_on_and_a_kill_between_two_notes_leaves_none_of_another_round(tmp_path, monkeypatch):
     def selector():
         return EdgeSelector(COCS(), budgets={"n": 2.0, "s": 2.0}, cohort_size=2)
