@@ -55,11 +55,10 @@ class Outcomes:
         """
         status: dict[ClientId, Status | None] = {name: how for name, how in self.status.items() if how is not None}
         answered = [name for name, how in self.status.items() if how is not None and how <= Status.LATE]
-        kinds = ("signatures", "losses", "squared_losses", "num_samples")
-        measured: dict[str, Any] = {}
-        for kind in kinds if wants_losses(selector.policy) else kinds[:1]:
-            told = {name: self.told[name][kind] for name in answered if kind in self.told.get(name, ())}
-            measured[kind] = told or None
+        learns_losses, measured = wants_losses(selector.policy), dict[str, Any]()
+        for kind in ("signatures", "losses", "squared_losses", "num_samples"):
+            asked = answered if learns_losses or kind == "signatures" else ()
+            measured[kind] = {name: self.told[name][kind] for name in asked if kind in self.told.get(name, ())} or None
         if status:
             times_s = {name: self.times_s[name] for name in answered}
             selector.observe(number, status=status, times_s=times_s, round_s=round_s, again="ignore", **measured)
