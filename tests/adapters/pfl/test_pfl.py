@@ -115,14 +115,6 @@ def test_rounds_without_an_update_are_played_and_passed_over() -> None:
     assert (data.selector.round, data.iterations) == (12, 4)
 
 
-def test_clients_that_drop_out_are_not_in_the_cohort() -> None:
-    data = users(selector("random"), make_scenario(SCENARIO, {"dropout": "0.5"}))
-    sizes = [len(cohort) for cohort in cohorts(data, 20)]
-    assert 0 < min(sizes) < 8
-    data.get_cohort(8)  # the feedback of a round is told before the next one
-    assert sum(data.selector.participation("used").values()) == sum(sizes)
-
-
 def test_losses_reach_the_policy() -> None:
     data = users(selector("oort"))
     losses = ReportLosses(data, lambda user: user.num_datapoints)
