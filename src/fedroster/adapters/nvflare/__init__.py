@@ -14,8 +14,7 @@ except ModuleNotFoundError as error:
     if str(error.name).partition(".")[0] != "nvflare":
         raise
     raise MissingDependencyError.of("nvflare", "nvflare") from error
-from fedroster.engine.contexts import ContextOptions
-from fedroster.engine.edges import EdgeMap, edge_features
+from fedroster.engine.edges import EdgeMap
 from fedroster.engine.losses import LossMetrics
 from fedroster.engine.outcomes import Reply
 from fedroster.engine.remembered import RememberedUpdates
@@ -23,7 +22,6 @@ from fedroster.engine.report import CsvLog, RoundReport, RoundSink
 from fedroster.engine.rules import NoNodesError, RoundRules
 
 __all__ = [
-    "ContextOptions",
     "CsvLog",
     "EdgeMap",
     "LossMetrics",
@@ -38,5 +36,4 @@ __all__ = [
     "SelectingEdges",
     "call_clients",
     "check_update",
-    "edge_features",
 ]

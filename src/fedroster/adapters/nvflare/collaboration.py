@@ -46,13 +46,14 @@ class SelectingClients(Resumed):
     not called again before it has answered or is given up; its late reply is learned from and not returned.
     """
 
+    _contexts: ContextOptions | None = None
+    _edge_rules: EdgeMap | None = None
+
     def __init__(
         self,
         selector: Selector,
         *,
         rules: RoundRules | None = None,
-        contexts: ContextOptions | None = None,
-        edge_rules: EdgeMap | None = None,
         losses: LossMetrics | None = None,
         check: CheckUpdate | None = check_update,
         weighs: bool = False,
@@ -64,8 +65,6 @@ class SelectingClients(Resumed):
             selector: Chooses; clients are the sites' names, and join by themselves.  Sinks among its observers
                 (:class:`~fedroster.engine.report.RoundSink`) take a report of every round.
             rules: When rounds end, and the longest time that is learned.
-            contexts: What the policy sees of sites; None for the defaults.
-            edge_rules: Which edge servers reach a site, and its price.
             losses: Where replies hold losses, for policies that learn from them.
             check: Says what is wrong with a reply; None to let everything pass.
             weighs: Whether your loop moves the model by the sum of ``weight`` times update over the replies; a policy
@@ -84,15 +83,14 @@ class SelectingClients(Resumed):
         rounds = Rounds(
             selector,
             rules=self._rules,
-            contexts=contexts,
-            edge_rules=edge_rules,
+            contexts=self._contexts,
+            edge_rules=self._edge_rules,
             state_dir=state_dir,
             log=log,
             weighs=weighs,
         )
         self._desk = PushedRounds(rounds, losses=losses)
-        # With the clients of each site that is awaited.
-        self._calls: list[tuple[OpenRound, Any, dict[str, list[str]]]] = []
+        self._calls: list[tuple[OpenRound, Any, dict[str, list[str]]]] = []  # with the clients of each awaited site
         self._gone: set[str] = set()
 
     def settle(self) -> None:

@@ -30,8 +30,7 @@ from fedroster.adapters.nvflare.replies import CheckUpdate, Update, UpdateCheck,
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.protocols import signs
 from fedroster.engine.choose import Clients, Node
-from fedroster.engine.contexts import ContextOptions, NodeContext
-from fedroster.engine.edges import EdgeMap
+from fedroster.engine.contexts import NodeContext
 from fedroster.engine.losses import LossMetrics
 from fedroster.engine.outcomes import OpenRound, Reply
 from fedroster.engine.pushed import PushedRounds
@@ -68,8 +67,6 @@ class Selecting(_Controller):
 
     Attributes:
         rules: When rounds end, and the longest time that is learned.
-        contexts: What the policy sees of clients; None for the defaults.
-        edge_rules: Which edge servers reach a client, and its price.
         losses: Where results hold losses, for policies that learn from them.
         check: Says what is wrong with a result; None to let everything pass.
         state_dir: Folder at the server in which the selector is saved in every round; None for nowhere.
@@ -78,8 +75,6 @@ class Selecting(_Controller):
     """
 
     rules: RoundRules = RoundRules()
-    contexts: ContextOptions | None = None
-    edge_rules: EdgeMap | None = None
     losses: LossMetrics | None = None
     check: CheckUpdate | None = staticmethod(check_update)
     state_dir: str | Path | None = None
@@ -121,8 +116,6 @@ class Selecting(_Controller):
         rounds = Rounds(
             self.make_selector(),
             rules=self.rules,
-            contexts=self.contexts,
-            edge_rules=self.edge_rules,
             state_dir=self.state_dir,
             log=log,
             weighs=isinstance(self, BaseFedAvg) and not own and self._check.check is not None,

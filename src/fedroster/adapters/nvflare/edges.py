@@ -139,13 +139,14 @@ class SelectingEdges(SelectingClients):
     in 2.9.0.  A client that was late is left out until its edge server says that it has answered, or it is given up.
     """
 
+    _contexts = ContextOptions(features=edge_features)
+
     def __init__(
         self,
         selector: EdgeSelector,
         *,
         rules: RoundRules,
         grace_s: float = 5.0,
-        contexts: ContextOptions | None = None,
         edge_rules: EdgeMap | None = None,
         state_dir: str | Path | None = None,
     ) -> None:
@@ -155,8 +156,6 @@ class SelectingEdges(SelectingClients):
             selector: Assigns clients to edge servers.
             rules: When rounds end: edge servers wait for their clients until ``deadline_s``, which is finite.
             grace_s: How long the server waits for edge servers beyond that, seconds, > 0.
-            contexts: What the policy sees of clients; None for
-                :func:`~fedroster.engine.edges.edge_features`.
             edge_rules: Which edge servers reach a client, and its price.
             state_dir: Folder in which the selector is saved.
 
@@ -167,20 +166,17 @@ class SelectingEdges(SelectingClients):
         if not isinstance(selector, EdgeSelector):
             raise ConfigurationError(f"a {type(selector).__name__} assigns no edge servers; expected an EdgeSelector")
         check_number("grace_s", grace_s, above=0.0)
-        if rules.deadline_s == math.inf:
-            raise ConfigurationError("deadline_s is inf; edge servers wait for their clients until a finite deadline")
-        if rules.deadline_of is not None:
-            raise ConfigurationError("deadline_of is given; expected one deadline_s for all rounds of edge servers")
-        if rules.first or rules.min_replies:
-            raise ConfigurationError("edge servers have no first k and no min_replies: they wait until the deadline")
+        if rules.deadline_s == math.inf or rules.deadline_of is not None or rules.first or rules.min_replies:
+            raise ConfigurationError(
+                "edge servers wait for their clients until one finite deadline_s; expected it, and no deadline_of, "
+                f"first or min_replies, and the rules are {rules}"
+            )
         self._away: dict[str, tuple[str, float]] = {}
         self._wait_s = rules.deadline_s
-        self._edges = selector.budgets.keys()
+        self._edges, self._edge_rules = selector.budgets.keys(), edge_rules
         super().__init__(
             selector,
             rules=replace(rules, deadline_s=rules.deadline_s + grace_s),
-            contexts=contexts or ContextOptions(features=edge_features),
-            edge_rules=edge_rules,
             state_dir=state_dir,
         )
 
