@@ -247,7 +247,8 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
         self._moment += 1
         rng = self._streams.at("environment", self._moment)
         context, outcome = self._network.observe(self._state, self._moment, rng=rng)
-        self._weights, clients = {}, ()
+        self._weights = {}
+        clients: tuple[ClientId, ...] = ()
         try:
             cohort = self.selector.select(context.features, clients=self.users, available=context.available)
             clients = cohort.clients
