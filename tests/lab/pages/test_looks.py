@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedroster.catalogue import policies
-from fedroster.lab.pages.looks import MANY, PALETTE, Look, contrast, in_order, look, looks_of
+from fedroster.lab.pages.looks import MANY, PALETTE, Look, contrast, in_order, look
 from fedroster.lab.papers.cocs.figures import LABELS as HIERARCHICAL
 from fedroster.lab.papers.rbcs_f.figures import FIGURE_POLICIES
 
@@ -18,23 +18,11 @@ def test_every_policy_of_ours_looks_different():
     assert all(re.fullmatch("#[0-9A-F]{6}", one.colour) and one.line in ("-", "--", "-.", ":") for one in looks)
 
 
-def test_a_look_depends_on_the_policy_alone():
-    one = looks_of({"a": "floor", "b": "made-up:x=1"})
-    other = looks_of({"c": "random", "b": "made-up:x=1", "d": "floor"})
-    assert one["a"] == other["d"]
-    assert one["b"] == other["b"] == look("made-up:x=1")
-
-
-def test_a_variant_differs_from_its_policy():
+def test_variants_and_curves_that_are_no_policies_differ():
     for text in ("floor:slack=1", "rbcs-f:V=0.7", "oracle:gap=0.1", "made-up:x=1"):
         assert look(text) != look(text.partition(":")[0])
         assert re.fullmatch("#[0-9A-F]{6}", look(text).colour)
-
-
-def test_curves_that_are_no_policies_differ():
-    looks = in_order([str(number) for number in range(32)])
-    assert len(set(looks.values())) == 32
-    assert len({looks[str(number)].colour for number in range(8)}) == 8
+    assert len(set(in_order(map(str, range(32))).values())) == 32
 
 
 def test_every_line_is_seen_on_white():

@@ -190,33 +190,16 @@ def _drawn(
     def up(field: str) -> alt.Y:
         return alt.Y(field, title=None, **scale_y)
 
-    colour = colour_of(looks, columns=columns)
+    own = alt.Chart().encode(x=x, color=colour_of(looks, columns=columns))
     layers = []
     if behind is not None:
         grey = alt.Chart(table(*_points({"": {"": behind}}, axes)))
         layers.append(grey.mark_line(color=GREY, strokeWidth=1.2, clip=True).encode(x=x, y=up("mean:Q")))
     if any((curve.high > curve.low).any() for curve in curves):
-        band = alt.Chart().mark_area(opacity=0.16, clip=True)
-        layers.append(
-            band.encode(
-                x=x,
-                y=up("low:Q"),
-                y2="high:Q",
-                color=colour,
-            )
-        )
-    dash = dash_of(looks, legend=columns > 0)
+        layers.append(own.mark_area(opacity=0.16, clip=True).encode(y=up("low:Q"), y2="high:Q"))
     told = tips(x=axes.x_label, mean="mean", low="from", high="to")
-    line = alt.Chart().mark_line(strokeWidth=2, clip=True)
-    layers.append(
-        line.encode(
-            x=x,
-            y=up("mean:Q"),
-            color=colour,
-            strokeDash=dash,
-            tooltip=told,
-        )
-    )
+    line = own.mark_line(strokeWidth=2, clip=True)
+    layers.append(line.encode(y=up("mean:Q"), strokeDash=dash_of(looks, legend=columns > 0), tooltip=told))
     if level is not None:
         flat = alt.Chart(table({"level": level[0], "text": level[1]})).encode(y=up("level:Q"))
         layers.append(flat.mark_rule(color=INK, strokeDash=[4, 3], opacity=0.7))
@@ -284,31 +267,15 @@ def intervals(
         for measure, found in groups.items()
         for label in found
     ]
-    alike = alt.Scale(zero=False)
     colour = alt.value(PALETTE[0]) if looks is None else colour_of(looks)
     base = alt.Chart().encode(y=alt.Y("label:N", sort=labels, title=None), color=colour)
-    bar = base.mark_rule(strokeWidth=1.6).encode(
-        x=alt.X("low:Q", title=None, scale=alike),
-        x2="high:Q",
-    )
-    ticks = 4 if len(groups) > 1 else 8
-    x = alt.X("mean:Q", title=None, scale=alike, axis=alt.Axis(tickCount=ticks))
-    dot = base.mark_point(filled=True, size=60, opacity=1).encode(
-        x=x,
-        tooltip=tips(mean="mean", low="from", high="to"),
-    )
-    one = alt.layer(
-        bar,
-        dot,
-        data=table(*rows),
-        width=6.4 * letters,
-        height=alt.Step(24),
-    )
+    scale, ticks = alt.Scale(zero=False), alt.Axis(tickCount=4 if len(groups) > 1 else 8)
+    bar = base.mark_rule(strokeWidth=1.6).encode(x=alt.X("low:Q", title=None, scale=scale), x2="high:Q")
+    x = alt.X("mean:Q", title=None, scale=scale, axis=ticks)
+    dot = base.mark_point(filled=True, size=60, opacity=1).encode(x=x, tooltip=tips(mean="mean", low="from", high="to"))
+    one = alt.layer(bar, dot, data=table(*rows), width=6.4 * letters, height=alt.Step(24))
     header = alt.Header(labelExpr="split(datum.value, '\\n')")
-    whole = one.facet(
-        alt.Facet("panel:N", sort=list(names.values()), header=header),
-        columns=len(groups),
-    )
+    whole = one.facet(alt.Facet("panel:N", sort=list(names.values()), header=header), columns=len(groups))
     return finished(whole.resolve_scale(x="independent"), title)
 
 
@@ -382,28 +349,22 @@ def data_of(figure: Figure) -> pl.DataFrame:
 
 def told(numbers: pl.DataFrame) -> str:
     """What :func:`data_of` found in a figure, in a sentence: the last known point of each curve, or each point."""
-    parts, are_curves = [], {"x", "mean"} <= {*numbers.columns}
+    are_curves = {"x", "mean"} <= {*numbers.columns}
     known = numbers.drop_nulls("mean") if are_curves else numbers
+    start = "In the end" if are_curves else "Across and up" if "y" in numbers.columns else "Means"
+    parts = []
     for row in (part.row(-1, named=True) for part in _curves(known)):
         value = _short(row["mean"]) if "mean" in row else f"{_short(row['x'])} and {_short(row['y'])}"
         parts.append(f"{row.get('panel', '')} {row['label']} {value}".strip().replace("\n", " "))
     more = f", and {len(parts) - MANY} more" if len(parts) > MANY else ""
-    start = "Means"
-    if "y" in numbers.columns:
-        start = "Across and up"
-    elif are_curves:
-        start = "In the end"
     return f"{start}: {', '.join(parts[:MANY])}{more}." if parts else "There is nothing to show yet."
 
 
 def numbers_of(numbers: pl.DataFrame) -> tuple[list[str], list[tuple[str, ...]]]:
     """Columns and rows of what :func:`data_of` found in a figure: of a curve, as many points as a reader takes in."""
     names = [name for name in numbers.columns if name != "place"]
-    rows = list[tuple[str, ...]]()
-    for part in _curves(numbers):
-        shown = _spread(part.height, _TOLD)
-        rows += [tuple(map(_short, row)) for row in part[shown].select(names).iter_rows()]
-    return names, rows
+    shown = (part[_spread(part.height, _TOLD)].select(names) for part in _curves(numbers))
+    return names, [tuple(map(_short, row)) for part in shown for row in part.iter_rows()]
 
 
 def _curves(numbers: pl.DataFrame) -> list[pl.DataFrame]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -41,41 +42,31 @@ def pareto_figure(
     marked = dict.fromkeys(front, "on the Pareto front") | dict.fromkeys(focus, "in focus")
     marked |= dict.fromkeys(aided, "knows the truth") | {REFERENCE: "the reference"}
     kinds = {label: marked.get(label, "beaten") for label in points}
-    ends = [
-        _ends([point[axis] for point in points.values()], most)
-        for axis, most in enumerate((np.inf, 100.0))  # y is a share in percent
-    ]
-    x = alt.X("x:Q", title=x_label, scale=alt.Scale(domain=ends[0], nice=False))
-    y = alt.Y("y:Q", title=None, scale=alt.Scale(domain=ends[1], nice=False))
+    ends_x = _ends([x for x, _ in points.values()], np.inf)
+    ends_y = _ends([y for _, y in points.values()], 100.0)  # a share in percent
+    x = alt.X("x:Q", title=x_label, scale=alt.Scale(domain=ends_x, nice=False))
+    y = alt.Y("y:Q", title=None, scale=alt.Scale(domain=ends_y, nice=False))
     corners = [(points[label][0].mean, points[label][1].mean) for label in front]
     if corners:  # from below the best x to the worst
-        corners = [(corners[0][0], ends[1][0]), *corners, (ends[0][not more_x], corners[-1][1])]
+        corners = [(corners[0][0], ends_y[0]), *corners, (ends_x[0 if more_x else 1], corners[-1][1])]
     steps = table(*({"x": across, "y": up, "step": step} for step, (across, up) in enumerate(corners)))
     line = alt.Chart(steps).mark_line(interpolate="step-after", color=GREY, strokeWidth=1.5)
     at = {
-        label: (
-            float(np.interp(own[0].mean, ends[0], (0.0, WIDTH))),
-            float(np.interp(own[1].mean, ends[1], (_HEIGHT, 0.0))),
-        )
-        for label, own in points.items()
+        label: (float(np.interp(x.mean, ends_x, (0.0, WIDTH))), float(np.interp(y.mean, ends_y, (_HEIGHT, 0.0))))
+        for label, (x, y) in points.items()
     }
     places = _placed(at, sorted(at, key=lambda label: list(_KINDS).index(kinds[label])))
-    rows = [
-        {
-            "label": label,
-            "kind": kinds[label],
-            "place": places.get(label),
-            **{
-                name + end: rounded(getattr(part, of))
-                for name, part in zip("xy", own, strict=True)
-                for end, of in _PARTS
-            },
-        }
-        for label, own in points.items()
-    ]
+    rows = []
+    for label, own in points.items():
+        row: dict[str, Any] = {"label": label, "kind": kinds[label], "place": places.get(label)}
+        for axis, part in zip("xy", own, strict=True):
+            ends = {axis: part.mean, f"{axis}_low": part.low, f"{axis}_high": part.high}
+            row |= {name: rounded(end) for name, end in ends.items()}
+        rows.append(row)
     base = alt.Chart().encode(x=x, y=y, color=colour_of({label: look(label) for label in points}))
     marks = {kind: mark for kind, mark in _KINDS.items() if kind in kinds.values()}
     shapes = alt.Scale(domain=list(marks), range=list(marks.values()))
+    shape = alt.Shape("kind:N", scale=shapes, legend=_LEGEND)
     told = tips(x=x_label, x_low="from", x_high="to", y="up", y_low="from", y_high="to")
     texts = (
         base.transform_filter(f"datum.place === {place}")
@@ -87,9 +78,7 @@ def pareto_figure(
         line.encode(x=x, y=y, order="step:Q"),
         base.mark_rule(clip=True).encode(x=alt.X("x_low:Q"), x2="x_high:Q"),
         base.mark_rule(clip=True).encode(y=alt.Y("y_low:Q"), y2="y_high:Q"),
-        base.mark_point(filled=True, size=90, opacity=1).encode(
-            shape=alt.Shape("kind:N", scale=shapes, legend=_LEGEND), tooltip=told
-        ),
+        base.mark_point(filled=True, size=90, opacity=1).encode(shape=shape, tooltip=told),
         *texts,
         data=table(*rows),
         width=WIDTH,
@@ -98,7 +87,6 @@ def pareto_figure(
     return finished(chart, title, y_label)
 
 
-_PARTS = (("", "mean"), ("_low", "low"), ("_high", "high"))
 _LEGEND = alt.Legend(symbolType="circle", symbolSize=90, symbolStrokeWidth=0, symbolFillColor=GREY)
 
 
@@ -112,16 +100,6 @@ def _ends(found: Sequence[Interval], most: float) -> tuple[float, float]:
 _PLACES = ((True, -8.0), (False, -8.0), (True, 10.0), (False, 10.0))
 """Where a label may stand beside its point: whether to the right, and how far below, pixels."""
 _LETTER, _LINE = 6.2, 12.0  # size of a letter, pixels
-
-
-_Box = tuple[float, float, float, float]
-
-
-def _covers(one: _Box, other: _Box) -> bool:
-    """Whether two boxes, left, top, right and bottom, have a part in common."""
-    across = one[0] < other[2] and other[0] < one[2]
-    down = one[1] < other[3] and other[1] < one[3]
-    return across and down
 
 
 def _placed(at: Mapping[str, tuple[float, float]], labels: Sequence[str]) -> dict[str, int]:
@@ -139,8 +117,9 @@ def _placed(at: Mapping[str, tuple[float, float]], labels: Sequence[str]) -> dic
             box = (left, y + down - _LINE / 2, left + wide, y + down + _LINE / 2)
             # Inwards from the right half: on a page the picture may be narrower.
             outwards = to_right and (2.0 * x > WIDTH or box[2] > WIDTH)
-            is_inside = box[0] >= 0.0 and box[3] <= _HEIGHT and not outwards
-            if is_inside and not any(_covers(box, other) for other in taken):
+            is_inside = left >= 0.0 and box[3] <= _HEIGHT and not outwards
+            covers = (box[0] < x_1 and x_0 < box[2] and box[1] < y_1 and y_0 < box[3] for x_0, y_0, x_1, y_1 in taken)
+            if is_inside and not any(covers):
                 taken.append(box)
                 found[label] = place
                 break

@@ -138,21 +138,24 @@ def write_page(report: Report, folder: Path) -> None:
     write_text_atomically(folder / "index.md", as_markdown(report))
 
 
+_TEMPLATES = Path(__file__).with_name("templates")
+
+
 def as_html(report: Report, *, template: str = "report.html.j2", follows: bool = False) -> str:
     """The page, with its figures inside, by a template that may extend ``report.html.j2``.
 
     One that ``follows`` a log loads itself again and again.
     """
-    templates = _templates()
-    source, names = templates.loader, ["page.css", "page.js", *["follow.js"] * follows]
-    css, *scripts = (source.get_source(templates, name)[0] for name in names) if source else ("",)
+    names = ["page.css", "page.js", *["follow.js"] * follows]
+    css, *scripts = ((_TEMPLATES / name).read_text(encoding="utf-8") for name in names)
     if any(shown.spec for section in report.sections for shown in section.figures):
         from fedroster.lab.pages.charts import library  # loads Altair
 
         scripts.insert(0, library())
     digests = {each: b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in scripts}
     named = {script: Markup(f"'sha256-{digest}'") for script, digest in digests.items()}  # its policy runs no other
-    return templates.get_template(template).render(
+    made = _templates().get_template(template)
+    return made.render(
         report=report,
         zip=zip,
         css=css,
@@ -166,7 +169,7 @@ def as_html(report: Report, *, template: str = "report.html.j2", follows: bool =
 @cache
 def _templates() -> jinja2.Environment:
     return jinja2.Environment(
-        loader=jinja2.PackageLoader("fedroster.lab.pages"),
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
