@@ -79,41 +79,20 @@ def test_other_rounds_or_another_size_are_not_registered(tmp_path, entered, chan
     assert read_json(tmp_path / "second" / "settings.json")["registered"] == f"no: {fault}"
 
 
-def test_the_family_is_that_of_the_paper_and_not_of_the_page(tmp_path, entered):
+def test_the_family_is_that_of_the_paper_and_each_of_two_looks_has_half_the_level(tmp_path, entered):
     alone = small(tmp_path, seeds=list(range(8)))
+    entered(alone)
+    one = small(tmp_path, seeds=list(range(8)))
     entered(alone, claims={str(i): {"parts": [""]} for i in range(1000)})
-    alone, among = alone[1], small(tmp_path, seeds=list(range(8)))[1]
-    assert among.p_holds > 5 * alone.p_holds > 0.0
-
-
-def test_each_of_two_looks_has_half_the_level(tmp_path, entered):
-    made = small(tmp_path)
-    entered(made)
-    one = small(tmp_path)
-    entered(made, looks=2)
-    two = small(tmp_path)
+    assert small(tmp_path, seeds=list(range(8)))[1].p_holds > 5 * alone[1].p_holds > 0.0
+    entered(alone, looks=2)
+    two = small(tmp_path, seeds=list(range(8)))
     assert any(verdict.levels for verdict in one)
     assert [verdict.levels for verdict in two] == [tuple(level / 2 for level in verdict.levels) for verdict in one]
 
 
-def test_other_papers_have_no_registry():
-    assert registered("another-package") is None
-
-
-def test_entering_a_paper_again_keeps_seeds_and_day(monkeypatch, tmp_path):
-    file = tmp_path / "registry.json"
-    file.write_text('{"rbcs-f": {"since": "2026-01-31", "looks": 1, "seeds": {"simulation": [7]}, "claims": {}}}')
-    monkeypatch.setattr(registry, "FILE", file)
-    before = registered("rbcs-f").digest
-    registry.main(["rbcs-f"])
-    entry = registered("rbcs-f")
-    assert (entry.since, entry.seeds, entry.family > 40) == ("2026-01-31", {"simulation": [7]}, True)
-    assert entry.digest != before
-    assert entry.before == []  # there were no claims before
-
-
-def test_claims_can_be_added_and_none_changed(monkeypatch, tmp_path):
-    """What ran before an addition is registered still; after a change of what was tested it is not."""
+def test_entering_a_paper_again_keeps_seeds_and_day_and_what_ran_before_an_addition(monkeypatch, tmp_path):
+    """What ran before claims were added is registered still; after a change of what was tested it is not."""
     file = tmp_path / "registry.json"
     file.write_text(registry.FILE.read_text())
     monkeypatch.setattr(registry, "FILE", file)
@@ -124,6 +103,11 @@ def test_claims_can_be_added_and_none_changed(monkeypatch, tmp_path):
         file.write_text(json.dumps({"rbcs-f": dataclasses.asdict(first)}))
         registry.main(["rbcs-f"])
         again = registered("rbcs-f")
-        assert again.claims == whole.claims
+        assert (again.claims, again.since, again.seeds) == (whole.claims, whole.since, whole.seeds)
         assert again.before == (["0" * 16, first.digest] if kept else [])
         assert bool(again.faults([], {}, [first.digest])) is not kept
+    # Where nothing was registered before, nothing older counts.
+    file.write_text(json.dumps({"rbcs-f": dataclasses.asdict(dataclasses.replace(whole, claims={}))}))
+    registry.main(["rbcs-f"])
+    assert registered("rbcs-f").before == []
+    assert registered("another-package") is None

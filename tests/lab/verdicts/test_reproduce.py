@@ -10,7 +10,6 @@ from fedroster.core.sources import code
 from fedroster.lab.papers.rbcs_f import figures as rbcs_f
 from fedroster.lab.trials.store import read_json, read_table
 from fedroster.lab.trials.trial import Trial
-from fedroster.lab.verdicts.claims_page import counted
 from fedroster.lab.verdicts.paper import find_paper
 from fedroster.lab.verdicts.reproduce import Order, reproduce
 
@@ -87,16 +86,6 @@ def test_the_claims_come_before_the_figures(tmp_path):
     assert {file.stem for file in tmp_path.glob("*.svg")} == {"figure-3b-oracle", "figure-4b"}
     texts = ["| verdict | claim |", "(figure-3b-oracle.svg)", "## Notes", "## How this was"]
     assert sorted(texts, key=page.index) == texts
-
-
-def test_our_own_questions_are_not_counted_as_the_papers(tmp_path):
-    made = reproduce(Order("rbcs-f", [0, 1], ["2-long", "regret"], 10), tmp_path, command="")
-    asked = [verdict.claim.ours for verdict in made]
-    assert (asked.count(False), asked.count(True)) == (2, 1)
-    page = (tmp_path / "index.md").read_text()
-    theirs, ours = ([v for v in made if v.claim.ours is ours] for ours in (False, True))
-    assert f"Of 2 claims of the paper {sum(v.word != 'undecided' for v in theirs)}" in page
-    assert f"Of our own further questions, 1: {counted(ours)}." in page
 
 
 def test_figures_without_training_with_a_scale(tmp_path):

@@ -13,7 +13,7 @@ from fedroster import catalogue
 from fedroster.catalogue import REFERENCE
 from fedroster.lab.compare.tables import ACCURACY, GOT_BETA, LEAST_SERVED, Measure, Settings, Values, named
 from fedroster.lab.statistics import LEVEL, Interval, signed
-from fedroster.lab.verdicts.verdicts import PART_OF_GAIN, PART_OF_TIME, POINT, Claim, Verdict, judge, part
+from fedroster.lab.verdicts.verdicts import PART_OF_GAIN, PART_OF_TIME, POINT, Claim, Part, Verdict, judge
 from fedroster.types import FloatArray
 
 TEST_NOTE = (
@@ -102,7 +102,7 @@ def _claim(measure: Measure, mine: FloatArray, theirs: FloatArray) -> Claim | No
             gap = np.log(mine) - np.log(theirs)
         matters = -math.log1p(-(PART_OF_TIME if measure.less else PART_OF_GAIN))
     better = -gap if measure.less else gap
-    tested = part(better, better - matters, better + matters, measure.tested, f"{matters:g}")
+    tested = Part(better, better - matters, better + matters, measure.tested, f"{matters:g}")
     return Claim("", "", "", measure.name, (tested,))
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from fedroster.lab.pages.report import Number, Section, Table
-from fedroster.lab.statistics import LEVEL, interval_of
+from fedroster.lab.statistics import LEVEL, Interval, interval_of
 from fedroster.lab.verdicts.paper import Numbers
 from fedroster.lab.verdicts.verdicts import WORDS, Claim, Verdict
 from fedroster.types import FloatArray
@@ -26,19 +26,19 @@ TEST_NOTE = (
     "the tests at the corrected levels, so that one that excludes 0 is decided."
 )
 
-_GROUPS: tuple[tuple[str, Callable[[Claim], bool]], ...] = (
-    ("Simulation, the paper's own set-up", lambda c: not c.ours and not c.training and not c.changed),
-    ("Simulation, another set-up than the paper's", lambda c: not c.ours and not c.training and bool(c.changed)),
-    ("Training, the paper's own set-up", lambda c: not c.ours and c.training and not c.changed),
-    ("Training, another set-up than the paper's", lambda c: not c.ours and c.training and bool(c.changed)),
-    ("Our own questions, simulation", lambda c: c.ours and not c.training),
-    ("Our own questions, training", lambda c: c.ours and c.training),
-)
-
 
 def in_groups(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
-    """Verdicts by group: simulation or training, the paper's own set-up or another, the paper's claims or ours."""
-    return {name: own for name, belongs in _GROUPS if (own := [one for one in verdicts if belongs(one.claim)])}
+    """Verdicts by group: the paper's claims or our questions, simulation or training, the paper's set-up or another."""
+    groups: dict[str, list[Verdict]] = {}
+    for one in sorted(verdicts, key=lambda one: _place(one.claim)):
+        where = "another set-up than the paper's" if one.claim.changed else "the paper's own set-up"
+        name = f"Our own questions, {one.claim.runs}" if one.claim.ours else f"{one.claim.runs.capitalize()}, {where}"
+        groups.setdefault(name, []).append(one)
+    return groups
+
+
+def _place(claim: Claim) -> tuple[bool, bool, bool]:
+    return claim.ours, claim.training, bool(claim.changed) and not claim.ours
 
 
 def counted(verdicts: Sequence[Verdict]) -> str:
@@ -50,50 +50,47 @@ def counted(verdicts: Sequence[Verdict]) -> str:
 
 def headline(verdicts: Sequence[Verdict]) -> list[str]:
     """What was found, in three sentences at most; the groups' titles and each claim say the rest."""
-    theirs = [one for one in verdicts if not one.claim.ours]
-    ours = [one for one in verdicts if one.claim.ours]
-    sentences = []
+    theirs, ours = _by_asker(verdicts)
+    said = []
     if theirs:
         decided = sum(one.word != "undecided" for one in theirs)
-        sentences.append(
-            f"Of {len(theirs)} claim{'s' * (len(theirs) > 1)} of the paper {decided} "
-            f"{'is' if decided == 1 else 'are'} decided here: {counted(theirs)}."
-        )
-        sentences += _contradicted(theirs)
+        verb = "is" if decided == 1 else "are"
+        claims = f"{len(theirs)} claim{'s' * (len(theirs) > 1)} of the paper"
+        said.append(f"Of {claims} {decided} {verb} decided here: {counted(theirs)}.")
     if ours:
         asked = f"Of our own further questions, {len(ours)}" if theirs else f"All {len(ours)} claims are ours"
-        sentences.append(f"{asked}: {counted(ours)}.")
-        if not theirs:
-            sentences += _contradicted(ours)
-    return sentences or ["No claims are judged here."]
+        said.append(f"{asked}: {counted(ours)}.")
+    said[1:1] = _contradicted(theirs or ours)
+    return said or ["No claims are judged here."]
 
 
 def numbers_of(verdicts: Sequence[Verdict]) -> list[Number]:
     """How many of the paper's claims, or of ours where it has none, hold, are contradicted and are undecided."""
-    theirs = [one for one in verdicts if not one.claim.ours]
-    counted_here = theirs or verdicts
-    of = f"of {len(counted_here)} claims {'of the paper' if theirs else 'of ours'}"
+    theirs, ours = _by_asker(verdicts)
+    asked, whose = (theirs, "the paper") if theirs else (ours, "ours")
     tones = {"holds": "holds", "holds, but small": "holds", "contradicted": "fails"}
     return [
-        Number(str(sum(one.word == word for one in counted_here)), word, of, tones.get(word, ""))
-        for word in (WORDS if counted_here else ())
+        Number(
+            str(sum(one.word == word for one in asked)), word, f"of {len(asked)} claims of {whose}", tones.get(word, "")
+        )
+        for word in (WORDS if asked else ())
     ]
 
 
-_SHOWN = 3
+def _by_asker(verdicts: Sequence[Verdict]) -> tuple[list[Verdict], list[Verdict]]:
+    """Those on the paper's claims, and those on our own questions."""
+    return [one for one in verdicts if not one.claim.ours], [one for one in verdicts if one.claim.ours]
 
 
-def _contradicted(verdicts: Sequence[Verdict]) -> list[str]:
+def _contradicted(verdicts: Sequence[Verdict], shown: int = 3) -> list[str]:
     """Contradicted claims: first those in the paper's own set-up, without training, the clearest first."""
     found = sorted(
         (one for one in verdicts if one.word == "contradicted"),
         key=lambda one: (bool(one.claim.changed), one.claim.training, one.p_contradicted or 0.0),
     )
-    if not found:
-        return []
-    named = "; ".join(f"“{one.claim.statement.rstrip('.')}” ({one.why})" for one in found[:_SHOWN])
-    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return [f"Contradicted: {named}{more}."]
+    named = "; ".join(f"“{one.claim.statement.rstrip('.')}” ({one.why})" for one in found[:shown])
+    more = f"; and {len(found) - shown} more" if len(found) > shown else ""
+    return [f"Contradicted: {named}{more}."] if found else []
 
 
 # -------------------------------------------------------------------- the tables
@@ -111,26 +108,17 @@ def claims_sections(verdicts: Sequence[Verdict]) -> list[Section]:
 
 
 def _full_table(verdicts: Sequence[Verdict]) -> Table:
-    columns = (
-        *("claim", "tested", "set-up", "effect", "interval", "test", "seeds"),
-        *("p, holds", "p, small", "p, contradicted"),
-    )
-    rows = [
-        (
-            one.claim.statement,
-            one.claim.measure,
-            one.claim.changed or "as in the paper" if not one.claim.ours else "ours",
-            _number(one.effect.mean, one.unit),
-            _range(one.effect.low, one.effect.high),
-            one.test,
-            str(one.seeds),
-            _p(one.p_holds),
-            _p(one.p_small),
-            _p(one.p_contradicted),
-        )
-        for one in verdicts
-    ]
-    return Table(columns, rows, ("claim", "tested", "set-up", "test"))
+    rows = []
+    for one in verdicts:
+        claim, effect = one.claim, one.effect
+        p_values = ("" if p is None else f"{p:.2g}" for p in (one.p_holds, one.p_small, one.p_contradicted))
+        size = f"{_number(effect.mean)} {one.unit}".strip() if math.isfinite(effect.mean) else _number(effect.mean)
+        set_up = "ours" if claim.ours else claim.changed or "as in the paper"
+        tested = (size, _range(effect), one.test, str(one.seeds), *p_values)
+        rows.append((claim.statement, claim.measure, set_up, *tested))
+    texts = ("claim", "tested", "set-up", "test")
+    columns = (*texts[:3], "effect", "interval", "test", "seeds", "p, holds", "p, small", "p, contradicted")
+    return Table(columns, rows, texts)
 
 
 def numbers_table(numbers: Numbers) -> Table | None:
@@ -152,23 +140,17 @@ def _shown(verdict: Verdict) -> str:
     """What decided, in a few words: the effect, and why."""
     if verdict.test == "promise":
         return verdict.why
-    effect = verdict.effect
-    unit = f" {verdict.unit}" if verdict.unit else ""
-    size = f"{_number(effect.mean)} ({_range(effect.low, effect.high)}){unit}"
-    return f"{size}; {verdict.why}" if verdict.why else size
+    size = f"{_number(verdict.effect.mean)} ({_range(verdict.effect)}) {verdict.unit}".rstrip()
+    return "; ".join(filter(None, (size, verdict.why)))
 
 
-def _range(low: float, high: float) -> str:
-    if low == -math.inf and high == math.inf:
+def _range(effect: Interval) -> str:
+    if effect.low == -math.inf and effect.high == math.inf:
         return "anything is possible: in some seeds one of the two runs never got there"
-    return f"{_number(low)} to {_number(high)}"
+    return f"{_number(effect.low)} to {_number(effect.high)}"
 
 
-def _number(value: float, unit: str = "") -> str:
+def _number(value: float) -> str:
     if math.isinf(value):
         return "never" if value > 0.0 else "-never"
-    return f"{value:.3g}{f' {unit}' if unit else ''}"
-
-
-def _p(value: float | None) -> str:
-    return "" if value is None else f"{value:.2g}"
+    return f"{value:.3g}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -15,9 +16,9 @@ from fedroster.lab.pages.charts import Figure, data_of, narrow
 from fedroster.lab.pages.report import BAND_NOTE, Report, Section, picture, write_page
 from fedroster.lab.trials.run import Done, Where, finish, provenance
 from fedroster.lab.trials.store import machine, read_json, write_json, write_table
-from fedroster.lab.trials.trial import ALONE, Conditions, Trial
+from fedroster.lab.trials.trial import ALONE, Trial
 from fedroster.lab.verdicts.claims_page import claims_sections, headline, numbers_of, numbers_table
-from fedroster.lab.verdicts.paper import FigureRecipe, Need, Numbers, Paper, Scale, find_paper
+from fedroster.lab.verdicts.paper import FigureRecipe, Need, Numbers, Paper, find_paper
 from fedroster.lab.verdicts.registry import SIZE, Registered, registered
 from fedroster.lab.verdicts.verdicts import Claim, Verdict, judge
 from fedroster.parts import check_integer, refuse_links
@@ -92,31 +93,37 @@ def reproduce(
         ConfigurationError: If there are too few seeds or rounds for intervals and slopes.
         PausedError: If the time was up first; the same call continues.
     """
-    paper, scale, recipes = _wanted(order)
-    if scale is not None and order.training_seeds is None:
-        order = replace(order, training_seeds=scale.seeds)
+    paper, recipes, order = _wanted(order)
     _check_folder(folder, order)
+    needs = dict.fromkeys(need for recipe in recipes.values() for need in recipe.needs.values())
     needed = {
         need: need.trials(
             seeds=order.seeds if need.task is None else order.training_seeds or (),
             rounds=order.rounds or need.rounds or paper.rounds,
         )
-        for recipe in recipes.values()
-        for need in recipe.needs.values()
+        for need in sorted(needs, key=lambda need: need.task is not None)  # those without training are short
     }
+    trials = [trial for own in needed.values() for trial in own]
+    total = sum(trial.rounds for trial in trials)
     entry = registered(order.paper)
     conditions = replace(where.get("conditions", ALONE), registry="" if entry is None else entry.digest)
     where["conditions"] = conditions
-    finished = _play(needed, folder, progress, **where)
+
+    def advance(rounds: int) -> None:
+        if progress is not None:
+            progress(rounds / total)
+
+    played = finish(trials, folder=folder / "trials", progress=advance, **where)
+    left = iter(played)
+    finished = {need: [next(left) for _ in own] for need, own in needed.items()}
     claims, figures, numbers = list[Claim](), dict[str, Figure](), dict[str, Numbers]()
     for name, recipe in recipes.items():
         runs = {label: [done.run for done in finished[need]] for label, need in recipe.needs.items()}
         claims += [replace(claim, training=recipe.trains) for claim in recipe.claims(runs)]
         figures[name], numbers[name] = recipe.draw(runs), recipe.numbers(runs)
     verdicts = judge(claims, level=entry.level, family=entry.family) if entry else judge(claims)
-    done = [each for runs in finished.values() for each in runs]
     kept = _registry(order, paper, entry, recipes, finished, verdicts)
-    settings = _settings(order, done, conditions) | machine() | {"code": provenance(done), **kept}
+    settings = _settings(order, trials, conditions.device) | machine() | {"code": provenance(played), **kept}
     write_table(_claims_table(verdicts), folder / "claims.csv")
     write_json(folder / "settings.json", {"command": command, **settings})
     for name, figure in figures.items():
@@ -167,17 +174,20 @@ def _registry(
     return {"registry": entry.digest, "registered": told if faults else about}
 
 
-def _wanted(order: Order) -> tuple[Paper, Scale | None, dict[str, FigureRecipe]]:
-    """Check an order; its paper, scale, and recipes by name."""
-    paper, scale = find_paper(order.paper), None
+def _wanted(order: Order) -> tuple[Paper, dict[str, FigureRecipe], Order]:
+    """Check an order; its paper, its recipes by name, and itself with the seeds of its scale."""
+    paper = find_paper(order.paper)
+    known = dict(paper.figures)
     if order.scale is not None:
         if order.scale not in paper.scales:
             raise UnknownNameError.of("scale", order.scale, paper.scales)
         scale = paper.scales[order.scale]
-    known = {**paper.figures, **(scale.figures if scale is not None else {})}
+        known |= scale.figures
+        if order.training_seeds is None:
+            order = replace(order, training_seeds=scale.seeds)
     for name in order.figures:
         if name not in known:
-            if scale is None and any(name in size.figures for size in paper.scales.values()):
+            if order.scale is None and any(name in size.figures for size in paper.scales.values()):
                 raise ConfigurationError(f"figure {name} needs training; expected a scale: smoke, cpu or full")
             raise UnknownNameError.of(f"figure of {order.paper}", name, known)
     for what, seeds in {"seeds": order.seeds, "training seeds": order.training_seeds}.items():
@@ -185,15 +195,18 @@ def _wanted(order: Order) -> tuple[Paper, Scale | None, dict[str, FigureRecipe]]
             raise ConfigurationError(f"{what} are {list(seeds)}; expected at least two different ones, each once")
     if order.rounds is not None:
         check_integer("rounds", order.rounds, least=10)
-    wanted = order.figures or [name for name, recipe in known.items() if not recipe.on_request]
-    recipes = {name: recipe for name, recipe in known.items() if name in wanted}
+    recipes = {
+        name: recipe
+        for name, recipe in known.items()
+        if (name in order.figures if order.figures else not recipe.on_request)
+    }
     played = {need.policy.partition(":")[0] for recipe in recipes.values() for need in recipe.needs.values()}
     for text in order.policies:
         if text.partition(":")[0] not in played:
             raise UnknownNameError.of(f"policy of {order.paper}", text.partition(":")[0], played)
     for name, recipe in recipes.items():
         recipes[name] = replace(recipe, needs={label: order.changed(need) for label, need in recipe.needs.items()})
-    return paper, scale, recipes
+    return paper, recipes, order
 
 
 def _check_folder(folder: Path, order: Order) -> None:
@@ -210,28 +223,8 @@ def _check_folder(folder: Path, order: Order) -> None:
     raise ConfigurationError(f"{folder} {fault}: choose another folder or delete it")
 
 
-def _play(
-    needed: Mapping[Need, Sequence[Trial]],
-    folder: Path,
-    progress: Callable[[float], None] | None,
-    **where: Unpack[Where],
-) -> dict[Need, list[Done]]:
-    """Play all runs, the short ones without training first."""
-    needs = sorted(needed, key=lambda need: need.task is not None)
-    trials = [trial for need in needs for trial in needed[need]]
-    total = sum(trial.rounds for trial in trials)
-
-    def advance(done: int) -> None:
-        if progress is not None:
-            progress(done / total)
-
-    runs = iter(finish(trials, folder=folder / "trials", progress=advance, **where))
-    return {need: [next(runs) for _ in needed[need]] for need in needs}
-
-
-def _settings(order: Order, done: Iterable[Done], conditions: Conditions) -> dict[str, Any]:
+def _settings(order: Order, trials: Sequence[Trial], device: str) -> dict[str, Any]:
     """What the numbers depend on, but for the machine."""
-    trials = [each.trial for each in done]
     changes = [*(f"{name}={value}" for name, value in order.settings.items()), *order.policies]
     settings: dict[str, Any] = {
         "paper": order.paper,
@@ -245,7 +238,7 @@ def _settings(order: Order, done: Iterable[Done], conditions: Conditions) -> dic
         settings["rounds"] = " or ".join(map(str, sorted(lengths, reverse=True)))  # training's are told by task
     if tasks := _tasks(trials):  # with a scale, figures without training may be asked for alone
         settings |= {"scale": order.scale, "training seeds": ", ".join(map(str, order.training_seeds or ()))}
-        settings |= {"device": conditions.device} | {f"task {name}": words for name, words in tasks.items()}
+        settings |= {"device": device} | {f"task {name}": words for name, words in tasks.items()}
     return settings
 
 
@@ -266,24 +259,19 @@ def _tasks(trials: Iterable[Trial]) -> dict[str, str]:
 
 
 def _claims_table(verdicts: Sequence[Verdict]) -> pl.DataFrame:
-    columns: dict[str, Callable[[Verdict], object]] = {
-        "claim": lambda one: one.claim.name,
-        "source": lambda one: one.claim.source,
-        "statement": lambda one: one.claim.statement,
-        "measure": lambda one: one.claim.measure,
-        "effect": lambda one: one.effect.mean,
-        "effect_low": lambda one: one.effect.low,
-        "effect_high": lambda one: one.effect.high,
-        "unit": lambda one: one.unit,
-        "test": lambda one: one.test,
-        "seeds": lambda one: one.seeds,
-        "p_holds": lambda one: one.p_holds,
-        "p_small": lambda one: one.p_small,
-        "p_contradicted": lambda one: one.p_contradicted,
-        "asked_by": lambda one: one.claim.asked_by,
-        "runs": lambda one: "training" if one.claim.training else "simulation",
-        "changed": lambda one: one.claim.changed,
-        "verdict": lambda one: one.word,
-        "why": lambda one: one.why,
+    columns = {
+        "claim": "claim.name",
+        "source": "claim.source",
+        "statement": "claim.statement",
+        "measure": "claim.measure",
+        "effect": "effect.mean",
+        "effect_low": "effect.low",
+        "effect_high": "effect.high",
+        **{name: name for name in ("unit", "test", "seeds", "p_holds", "p_small", "p_contradicted")},
+        "asked_by": "claim.asked_by",
+        "runs": "claim.runs",
+        "changed": "claim.changed",
+        "verdict": "word",
+        "why": "why",
     }
-    return pl.DataFrame({name: [of(one) for one in verdicts] for name, of in columns.items()})
+    return pl.DataFrame({name: [attrgetter(place)(one) for one in verdicts] for name, place in columns.items()})

@@ -30,13 +30,13 @@ PART_OF_GAIN = 0.01
 """Smallest effect of interest on a number of updates in time, as a share of the larger one."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """One of the comparisons that a claim rests on, one value for each seed.
+    """One of the comparisons that a claim rests on, one value for each seed, shape (seeds,).
 
     Attributes:
-        advantage: Positive where the part is right; infinite where one of two runs never got there, None where both
-            did not: a tie.
+        advantage: Positive where the part is right; infinite where one of two runs never got there, NaN where both did
+            not: a tie.
         surplus: The advantage less the smallest effect that matters; the advantage where no effect is claimed but a
             threshold.
         slack: The advantage plus it: positive where the part is no worse than that.
@@ -46,9 +46,9 @@ class Part:
         panel: Which panel it is of, where a general sentence is tested in several.
     """
 
-    advantage: tuple[float | None, ...]
-    surplus: tuple[float | None, ...]
-    slack: tuple[float | None, ...]
+    advantage: FloatArray
+    surplus: FloatArray
+    slack: FloatArray
     unit: str = ""
     least: str = ""
     where: str = ""
@@ -63,22 +63,15 @@ class Promise:
     breakable: bool = True
 
 
-def part(advantage: FloatArray, surplus: FloatArray, slack: FloatArray, unit: str = "", least: str = "") -> Part:
-    """A part from arrays of shape (seeds,); NaN is a tie."""
-    # No NaN: parts are compared.
-    each = [tuple(None if math.isnan(one) else one for one in of.tolist()) for of in (advantage, surplus, slack)]
-    return Part(each[0], each[1], each[2], unit, least)
-
-
 def threshold(advantage: FloatArray, unit: str = "") -> Part:
     """How far a value lies on the right side of a threshold that the claim names, shape (seeds,)."""
-    return part(advantage, advantage, advantage, unit)
+    return Part(advantage, advantage, advantage, unit)
 
 
 def accuracy_gap(better: FloatArray, worse: FloatArray) -> Part:
     """One accuracy is above another, both in [0, 1], shape (seeds,); less than a point does not matter."""
     gap = 100.0 * (better - worse)
-    return part(gap, gap - POINT, gap + POINT, "points", f"{POINT:g} point")
+    return Part(gap, gap - POINT, gap + POINT, "points", f"{POINT:g} point")
 
 
 def time_gap(sooner: FloatArray, later: FloatArray, unit: str = "s", *, at_most: float | None = None) -> Part:
@@ -92,13 +85,13 @@ def time_gap(sooner: FloatArray, later: FloatArray, unit: str = "s", *, at_most:
             return threshold(at_most * later - sooner, unit)
         least = f"{PART_OF_TIME:.0%} of the {'rounds' if unit == 'rounds' else 'time'}"
         kept = 1.0 - PART_OF_TIME
-        return part(later - sooner, kept * later - sooner, later - kept * sooner, unit, least)
+        return Part(later - sooner, kept * later - sooner, later - kept * sooner, unit, least)
 
 
 def gain(more: FloatArray, less: FloatArray, unit: str = "") -> Part:
     """One amount >= 0, such as updates in time, is above another, shape (seeds,); less than 1 % does not matter."""
     kept = 1.0 - PART_OF_GAIN
-    return part(more - less, kept * more - less, more - kept * less, unit, f"{PART_OF_GAIN:.0%}")
+    return Part(more - less, kept * more - less, more - kept * less, unit, f"{PART_OF_GAIN:.0%}")
 
 
 def within(values: FloatArray, low: float, high: float) -> tuple[FloatArray, FloatArray]:
@@ -136,6 +129,11 @@ class Claim:
     def asked_by(self) -> str:
         """Whose question it is."""
         return "us" if self.ours else "paper"
+
+    @property
+    def runs(self) -> str:
+        """Of which kind the runs are that it is judged on."""
+        return "training" if self.training else "simulation"
 
 
 Question: TypeAlias = tuple[str, str, Iterable[Part | Promise | FloatArray] | Mapping[str, Part | FloatArray]]
@@ -245,7 +243,7 @@ class Verdict:
     @property
     def test(self) -> Literal["t", "sign", "promise"]:
         """How the part that is shown was tested."""
-        return which_test(_numbers(self._shown.advantage)) if isinstance(self._shown, Part) else "promise"
+        return which_test(self._shown.advantage) if isinstance(self._shown, Part) else "promise"
 
     @property
     def effect(self) -> Interval:
@@ -255,7 +253,7 @@ class Verdict:
         """
         if isinstance(one := self._shown, Part):  # what is not shown beyond what matters is not shown beyond 0
             tested = (one.advantage, one.slack, one.surplus)
-            own, up, down = (effect_interval(_numbers(values), *self.levels) for values in tested)
+            own, up, down = (effect_interval(values, *self.levels) for values in tested)
             return Interval(own.mean, min(own.low, up.low), max(own.high, down.high))
         broken = [one.broken for one in self.claim.parts if isinstance(one, Promise)]
         share = sum(any(seed) for seed in zip(*broken, strict=True)) / self.seeds
@@ -269,10 +267,12 @@ def judge(claims: Sequence[Claim], *, level: float = LEVEL, family: int = 0) -> 
     of them, the others count as not yet decided.
     """
     parts = [[one for one in claim.parts if isinstance(one, Part)] for claim in claims]
-    tested = iter(corrected([chain for own in parts if own for chain in _chains(own)], level, 2 * family))
+    p_values = [_p_values(own) for own in parts]
+    chains = [chain for own, p in zip(parts, p_values, strict=True) if own for chain in _chains(own, p)]
+    tested = iter(corrected(chains, level, 2 * family))
     return [
-        _compared(claim, own, next(tested), next(tested), level) if own else _promised(claim)
-        for claim, own in zip(claims, parts, strict=True)
+        _compared(claim, own, p, next(tested), next(tested), level) if own else _promised(claim)
+        for claim, own, p in zip(claims, parts, p_values, strict=True)
     ]
 
 
@@ -305,39 +305,40 @@ def corrected(chains: Sequence[Sequence[float]], level: float = LEVEL, family: i
     return [Chain(tuple(own), often) for own, often in zip(found, times, strict=True)]
 
 
-def _numbers(values: Sequence[float | None]) -> FloatArray:
-    """A tie is NaN to the tests."""
-    return np.asarray(values, np.float64)
+def _p_values(parts: Sequence[Part]) -> FloatArray:
+    """P-values of "it is not better", "worse than does not matter", "not worse", "better than does not matter".
+
+    Shape (4, parts).
+    """
+    tests = (lambda one: one.advantage, lambda one: one.slack, lambda one: -one.advantage, lambda one: -one.surplus)
+    return np.array([[one_sided_p(values(one)) for one in parts] for values in tests])
 
 
-def _p(parts: Sequence[Part], values: str, sign: float = 1.0) -> list[float]:
-    return [one_sided_p(sign * _numbers(getattr(one, values))) for one in parts]
-
-
-def _chains(parts: Sequence[Part]) -> tuple[list[float], list[float]]:
+def _chains(parts: Sequence[Part], p_values: FloatArray) -> tuple[list[float], list[float]]:
     """P-values of "some part is worse than does not matter" and "some is not better"; of the opposites, by panels."""
-    up = [max(_p(parts, values)) for values in ("slack", "advantage")]
-    return up, [_by_panels(parts, _p(parts, values, -1.0)) for values in ("surplus", "advantage")]
+    better, no_worse, worse, no_better = p_values
+    return [no_worse.max(), better.max()], [_by_panels(parts, no_better), _by_panels(parts, worse)]
 
 
-def _by_panels(parts: Sequence[Part], p_values: Sequence[float]) -> float:
+def _by_panels(parts: Sequence[Part], p_values: FloatArray) -> float:
     """P-value of "in some panel all parts are so": of a panel the smallest times their number, then the largest."""
     panels: dict[str, list[float]] = {}
-    for one, p in zip(parts, p_values, strict=True):
+    for one, p in zip(parts, p_values.tolist(), strict=True):
         panels.setdefault(one.panel, []).append(p)
     if len(panels) == 1 and "" not in panels:
         return 1.0  # one panel of the several that a general sentence is about
     return max(min(1.0, len(own) * min(own)) for own in panels.values())
 
 
-def _compared(claim: Claim, parts: Sequence[Part], up: Chain, down: Chain, level: float) -> Verdict:
+def _compared(
+    claim: Claim, parts: Sequence[Part], p_values: FloatArray, up: Chain, down: Chain, level: float
+) -> Verdict:
     panels = Counter(one.panel for one in parts)
     levels = [(level / up.times, level / down.times / panels[one.panel]) for one in parts]
-    surplus = _p(parts, "surplus", -1.0)
-    against = np.maximum(_p(parts, "advantage", -1.0), surplus)
-    weakest = int(np.argmax(np.maximum(_p(parts, "advantage"), _p(parts, "slack"))))
+    weakest = int(p_values[:2].max(axis=0).argmax())
+    against = p_values[2:].max(axis=0)
     worst = int(against.argmin())
-    least = int(np.argmin(surplus))
+    least = int(p_values[3].argmin())
     is_small = parts[least].least != "" and up.p[0] < level and down.p[0] < level
     word: Word = "undecided"
     why, shown = "", weakest
@@ -366,8 +367,8 @@ def _open(
 ) -> tuple[int, str]:
     """Of an undecided claim the part to show, and about how many seeds would decide, in words."""
     each = list(zip(parts, levels, strict=True))
-    favour = max(seeds_needed(_numbers(one.advantage), own[0]) for one, own in each)
-    against = [seeds_needed(-_numbers(one.advantage), own[1]) for one, own in each]
+    favour = max(seeds_needed(one.advantage, own[0]) for one, own in each)
+    against = [seeds_needed(-one.advantage, own[1]) for one, own in each]
     needed = max(min(favour, min(against) if can_contradict else math.inf), len(parts[0].advantage) + 1.0)
     shown = weakest if favour <= min(against) else int(np.argmin(against))
     said = f"about {_round_up(needed):,} seeds would decide" if needed < _HOPELESS else "more seeds would not decide"
