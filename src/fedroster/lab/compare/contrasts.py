@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fedroster import catalogue
 from fedroster.catalogue import REFERENCE
-from fedroster.lab.compare.tables import ACCURACY, GOT_BETA, LEAST_SERVED, Measure, Settings, Values, named
+from fedroster.lab.compare.tables import Measure, Settings, Values, named
 from fedroster.lab.statistics import LEVEL, Interval, signed
 from fedroster.lab.verdicts.verdicts import PART_OF_GAIN, PART_OF_TIME, POINT, Claim, Part, Verdict, judge
 from fedroster.types import FloatArray
@@ -28,8 +28,6 @@ TEST_NOTE = (
 
 COLUMNS = ("against", "policy", "measure", "difference", "difference_low", "difference_high", "p_holm", "verdict")
 """Of a table of tests."""
-
-_NEAR_ONE = 0.02  # ratios as near as this to 1 are shown with a digit more
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +48,7 @@ class Contrast:
         """The policy's number less the other's, or over it, with the interval that inverts the test."""
         effect = self.found.effect
         sign = -1.0 if self.measure.less is not self.turned else 1.0
-        low, high = sorted((sign * effect.low, sign * effect.high))
-        ends = (sign * effect.mean, low, high)
+        ends = (sign * effect.mean, *sorted((sign * effect.low, sign * effect.high)))
         return Interval(*(np.exp(ends).tolist() if self.measure.is_ratio else ends))
 
     @property
@@ -67,15 +64,14 @@ class Contrast:
         return self.found.why.removesuffix(" would decide") if self.verdict == "undecided" else ""
 
     def shown(self) -> str:
-        """Difference, verdict and interval as a cell of a table."""
-        shown, form = self.difference, ".3f" if abs(self.difference.mean - 1.0) < _NEAR_ONE else ".2f"
+        """Difference, verdict and interval as a cell of a table; ratios near 1 have a digit more."""
+        shown, form = self.difference, ".3f" if abs(self.difference.mean - 1.0) < 0.02 else ".2f"
         mean, low, high = (
             format(value, form) if self.measure.is_ratio else signed(100.0 * value, ".1f")
             for value in (shown.mean, shown.low, shown.high)
         )
-        word = "" if self.needed else f" {self.verdict}"
-        more = f"\n{self.needed}" if self.needed else ""
-        return f"{mean}{word}\n({low} to {high}){more}".replace("inf", "∞")
+        word, needed = ("", f"\n{self.needed}") if self.needed else (f" {self.verdict}", "")
+        return f"{mean}{word}\n({low} to {high}){needed}".replace("inf", "∞")
 
     def row(self) -> dict[str, Any]:
         """The test as a row of a table."""
@@ -106,38 +102,25 @@ def _claim(measure: Measure, mine: FloatArray, theirs: FloatArray) -> Claim | No
     return Claim("", "", "", measure.name, (tested,))
 
 
-def headline_measures(settings: Settings) -> list[Measure]:
-    """What the numbers at the top of the page are about."""
-    third = [ACCURACY] if settings.task is not None else [GOT_BETA] if settings.promises_rates else []
-    return [settings.front_measure, LEAST_SERVED, *third]
-
-
-def base_of(settings: Settings) -> str:
-    """What the policy in focus is compared with at the top of the page; empty if there is no other."""
-    return next((text for text in (*settings.against, *settings.policies) if text != settings.focus), "")
-
-
 def contrasts_of(values: Values, settings: Settings) -> dict[str, list[Contrast]]:
     """All tests of a page, one family, by the policy that the others are tested against; none with one seed."""
-    top = {(settings.focus, base_of(settings), measure) for measure in headline_measures(settings)}
-    asked: dict[tuple[str, str, Measure], Claim] = {}
     # The headline's first: a test is asked once, from one of its two sides.
-    bases = dict.fromkeys(filter(None, (base_of(settings), *settings.against)))
-    for base in bases:
-        for text, own in values.items():
-            for measure in settings.tested_measures if text != base else ():
-                if (base, text, measure) not in asked and (
-                    claim := _claim(measure, own[measure.name], values[base][measure.name])
-                ):
-                    asked[text, base, measure] = claim
-    found: dict[tuple[str, str, Measure], Verdict] = {}
+    bases = list(filter(None, dict.fromkeys((settings.base, *settings.against))))
+    asked: dict[tuple[str, str, Measure], Claim] = {}
+    for base, text in ((base, text) for base in bases for text in values if text != base):
+        for measure in settings.tested_measures:
+            claim = _claim(measure, values[text][measure.name], values[base][measure.name])
+            if claim is not None and (base, text, measure) not in asked:
+                asked[text, base, measure] = claim
+    top = {(settings.focus, settings.base, measure) for measure in settings.headline_measures}
+    level = LEVEL / 2.0 / settings.read_together
+    tests: list[Contrast] = []
     for keys in ([key for key in asked if key in top], [key for key in asked if key not in top]):
-        level = LEVEL / 2.0 / settings.read_together
-        found |= dict(zip(keys, judge([asked[key] for key in keys], level=level), strict=True))
-    tests = [Contrast(*key, found=verdict) for key, verdict in found.items()]
-    tests += [replace(test, policy=test.against, against=test.policy, turned=not test.turned) for test in tests]
-    order = {text: place for place, text in enumerate(values)}
-    tests.sort(key=lambda test: (order[test.policy], settings.tested_measures.index(test.measure)))
+        verdicts = judge([asked[key] for key in keys], level=level)
+        tests += [Contrast(*key, found) for key, found in zip(keys, verdicts, strict=True)]
+    tests += [Contrast(one.against, one.policy, one.measure, one.found, turned=True) for one in tests]
+    order = [*values]
+    tests.sort(key=lambda test: (order.index(test.policy), settings.tested_measures.index(test.measure)))
     return {base: [test for test in tests if test.against == base] for base in bases}
 
 

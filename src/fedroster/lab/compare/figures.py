@@ -47,14 +47,15 @@ def figures_of(runs: Mapping[str, Runs], values: Values, settings: Settings) -> 
         rounds = np.arange(1.0, settings.rounds + 1)
         curves = {text: Curve(rounds, *percent_band(own.accuracy)) for text, own in runs.items()}
         figures["accuracy-per-round"] = _lines("Accuracy per round", curves, Axes("round", "test accuracy, %"))
-        curves = {
-            text: curve_per_second([*zip(own.elapsed_s, own.accuracy, strict=True)], log=True)
-            for text, own in runs.items()
-        }
+        for text, own in runs.items():
+            curves[text] = curve_per_second([*zip(own.elapsed_s, own.accuracy, strict=True)], log=True)
         axes = Axes("simulated time, s", "test accuracy, %", log_x=True)
         figures["accuracy-per-second"] = _lines("Accuracy per simulated second", curves, axes)
-    if settings.has_prices:
-        figures["updates"] = _updates(runs, max(settings.rounds // _WINDOWS, 1))
+    if settings.has_prices:  # means over successive windows show how the number grows while a policy learns
+        width = max(settings.rounds // _WINDOWS, 1)
+        label = "Updates in time" + f", means over {width} rounds" * (width > 1)
+        curves = {text: _course(own.participants, width) for text, own in runs.items()}
+        figures["updates"] = _lines(label, curves, Axes("round", "updates in time, a round"))
     if settings.promises_rates:
         label = f"Rounds owed: mean virtual queue at beta = {settings.rate:g}"
         curves = {text: _course(own.mean_backlog) for text, own in runs.items()}
@@ -72,9 +73,10 @@ def _pareto(values: Values, settings: Settings, measure: Measure) -> tuple[str, 
 
 
 def _course(values: FloatArray, width: int = 1) -> Curve:
-    """What came after each round, or after each window of this many; nothing that is drawn so is below 0."""
-    mean, low, high = band(values)
-    return Curve(width * np.arange(1.0, values.shape[1] + 1), mean, np.maximum(low, 0.0), high)
+    """What came after each round, or its mean in each window of so many; nothing that is drawn so is below 0."""
+    count = values.shape[1] // width
+    mean, low, high = band(values[:, : count * width].reshape(-1, count, width).mean(axis=2))
+    return Curve(width * np.arange(1.0, count + 1), mean, np.maximum(low, 0.0), high)
 
 
 def _lines(title: str, curves: Mapping[str, Curve], axes: Axes, level: tuple[float, str] | None = None) -> Figure:
@@ -83,22 +85,11 @@ def _lines(title: str, curves: Mapping[str, Curve], axes: Axes, level: tuple[flo
     return lines(curves, axes, title=title, looks=looks, level=level, apart=apart, behind=REFERENCE)
 
 
-def _updates(policies: Mapping[str, Runs], width: int) -> Figure:
-    """How the number of updates in time grows while a policy learns: means over successive windows."""
-    curves = {}
-    for text, runs in policies.items():
-        count = runs.num_rounds // width
-        means = runs.participants[:, : count * width].reshape(-1, count, width).mean(axis=2)
-        curves[text] = _course(means, width)
-    label = "Updates in time" if width == 1 else f"Updates in time, means over {width} rounds"
-    return _lines(label, curves, Axes("round", "updates in time, a round"))
-
-
-def _participation(policies: Mapping[str, Runs], settings: Settings) -> Figure:
+def _participation(runs: Mapping[str, Runs], settings: Settings) -> Figure:
     share = np.linspace(0.0, 1.0, _QUANTILES)
     curves = {}
-    for text, runs in policies.items():
-        rates = 100.0 * np.quantile(runs.chosen / runs.num_rounds, share, axis=1).mean(axis=1)
+    for text, own in runs.items():
+        rates = 100.0 * np.quantile(own.chosen / settings.rounds, share, axis=1).mean(axis=1)
         curves[text] = Curve(100.0 * share, rates, rates, rates)
     level = (100.0 * settings.rate, f"beta = {settings.rate:g}") if settings.promises_rates else None
     axes = Axes("clients, sorted, %", "rounds taken part in, %", log_y=len(curves) > MANY)

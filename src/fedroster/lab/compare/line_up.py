@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -118,20 +118,23 @@ def line_up(scenario: str, asked: Asked, *, must_run: bool = True) -> Settings:
         ConfigurationError: If a value is out of its range, or must_run is not met.
     """
     asked.check()
-    scenario, entry = scenario_text(scenario), find_scenario(scenario)
-    usual = (must_run and entry.compared) or (ALL,)
+    scenario, entry, task, seeds = scenario_text(scenario), find_scenario(scenario), asked.task, asked.seeds
     in_focus = [] if isinstance(asked.focus, str) else [asked.focus]
-    wanted = policy_texts([*asked.policies, *in_focus], besides=ALL)[: len(asked.policies)] or list(usual)
+    wanted = policy_texts([*asked.policies, *in_focus], besides=ALL)[: len(asked.policies)]
+    wanted = wanted or list((must_run and entry.compared) or (ALL,))
     overridden = _settings_in(entry, asked.clients, asked.settings)
-    task, num_rounds = asked.task, asked.rounds or (entry.untrained_rounds if asked.task is None else entry.rounds)
+    rounds = asked.rounds or (entry.untrained_rounds if task is None else entry.rounds)
     environment = make_scenario(scenario, overridden)
-    rate, fit = _rate(environment, asked.beta, num_rounds)
-    if task is not None and task.free_places:  # a round is one choice then: as many updates, and rates of m choices
-        num_rounds, rate = num_rounds * environment.spec.cohort_size, rate / environment.spec.cohort_size
+    spec = environment.spec
+    fits = spec.num_clients * DEFAULT_RATE <= spec.cohort_size
+    rate = asked.beta or (DEFAULT_RATE if fits else spec.cohort_size / (2.0 * spec.num_clients))
+    own = {"beta": f"{rate:.6g}"}
+    if not fits and (penalty := _penalty(environment, rate, rounds)) is not None:
+        own = {"V": f"{penalty:g}"} | own
     found: list[str] = []
     left_out: dict[str, str] = {}
     for text in (name for part in wanted for name in (catalogue.policies() if part == ALL else (part,))):
-        fitted, is_named = fit(text), text in wanted
+        fitted, is_named = _fitted(text, spec, own, is_given=asked.beta is not None), text in wanted
         if is_named:
             make_policy(fitted)  # raises what is wrong in every scenario
         if is_named and must_run:
@@ -144,22 +147,23 @@ def line_up(scenario: str, asked: Asked, *, must_run: bool = True) -> Settings:
     found = list(dict.fromkeys(found))
     if must_run:
         _check_focus(found, asked.in_focus)
-    seeds = asked.seeds
+    if task is not None and task.free_places:  # a round is one choice then: as many updates, and rates of m choices
+        rounds, rate = rounds * spec.cohort_size, rate / spec.cohort_size
     return Settings(
-        command=asked.command,
-        scenario=scenario,
-        settings=overridden,
-        policies=found,
-        seeds=list(range(seeds)) if isinstance(seeds, int) else list(seeds),
-        rounds=num_rounds,
-        rate=rate,
-        task=None if task is None else asdict(task),
-        target_accuracy=asked.target_accuracy,
+        scenario,
+        overridden,
+        found,
+        list(range(seeds)) if isinstance(seeds, int) else list(seeds),
+        rounds,
         omniscient=[text for text in found if make_policy(text).omniscient],
-        left_out=left_out,
         focus=focus_of(found, asked.in_focus) if found else "",
         optimal=entry.optimal,
         yardstick=entry.yardstick,
+        command=asked.command,
+        rate=rate,
+        task=None if task is None else asdict(task),
+        target_accuracy=asked.target_accuracy,
+        left_out=left_out,
     )
 
 
@@ -195,28 +199,15 @@ def _settings_in(entry: Entry, clients: int | None, settings: Mapping[str, str])
     return found
 
 
-def _rate(environment: AnyEnvironment, beta: float | None, num_rounds: int) -> tuple[float, Callable[[str], str]]:
-    """The rate at which participation is measured, and what gives it to a policy whose own does not fit."""
-    spec = environment.spec
-    fits = spec.num_clients * DEFAULT_RATE <= spec.cohort_size
-    rate = beta or (DEFAULT_RATE if fits else spec.cohort_size / (2.0 * spec.num_clients))
-    penalty = None if fits else _penalty(environment, rate, num_rounds)
-    return rate, lambda text: _fitted(text, spec, rate, penalty, is_given=beta is not None)
-
-
-def _fitted(text: str, spec: ProblemSpec, rate: float, penalty: float | None, *, is_given: bool) -> str:
-    """A policy with this beta and V, where its text does not give them and it refuses its own beta here."""
-    name, _, given = text.partition(":")
-    known = find_policy(text).parameters()
-    own = {part.partition("=")[0].strip() for part in given.split(",") if part}
-    if "beta" not in known or "beta" in own or not promises(find_policy(text).make):
+def _fitted(text: str, spec: ProblemSpec, own: Mapping[str, str], *, is_given: bool) -> str:
+    """A policy with the scenario's beta and V, where its text does not give them and it refuses its own beta here."""
+    entry, (name, _, given) = find_policy(text), text.partition(":")
+    known = {part.partition("=")[0].strip() for part in given.split(",")}
+    more = [f"{key}={value}" for key, value in own.items() if key in entry.parameters() and key not in known]
+    is_promised = "beta" in entry.parameters() and "beta" not in known and promises(entry.make)
+    if not is_promised or not (is_given or _refuses(text, spec)):
         return text
-    if not is_given and not _refuses(text, spec):
-        return text
-    parts = [given] if given else []
-    if "V" in known and "V" not in own and penalty is not None:
-        parts.append(f"V={penalty:g}")
-    return f"{name}:{','.join([*parts, f'beta={rate:.6g}'])}"
+    return f"{name}:{','.join([*filter(None, (given,)), *more])}"
 
 
 def _refuses(text: str, spec: ProblemSpec) -> bool:

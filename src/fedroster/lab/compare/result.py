@@ -13,14 +13,10 @@ import polars as pl
 
 from fedroster.catalogue import REFERENCE, make_policy
 from fedroster.errors import InvalidInputError, UnknownNameError
-from fedroster.lab.compare.contrasts import COLUMNS, TEST_NOTE, Contrast, base_of, contrasts_of, headline_measures
+from fedroster.lab.compare.contrasts import COLUMNS, TEST_NOTE, Contrast, contrasts_of
 from fedroster.lab.compare.tables import (
-    ACCURACY,
     DECISION,
-    LEAST_SERVED,
-    ROUND_TIME,
     TIME_TO_TARGET,
-    UPDATES,
     Measure,
     Runs,
     Settings,
@@ -32,23 +28,16 @@ from fedroster.lab.compare.tables import (
     values_of,
 )
 from fedroster.lab.pages.looks import MANY
-from fedroster.lab.pages.report import (
-    Number,
-    Picture,
-    Report,
-    Section,
-    Table,
-    as_html,
-    latex_table,
-    picture,
-    write_page,
-)
+from fedroster.lab.pages.report import Number, Picture, Report, Section, Table, latex_table, picture, write_page
 from fedroster.lab.statistics import FEWEST, mean_interval, pareto_front, signed
 from fedroster.lab.trials.store import read_table, write_json, write_table
-from fedroster.parts import counted, missing_signals, write_text_atomically
+from fedroster.parts import counted, missing_signals
 
 if TYPE_CHECKING:
     from fedroster.lab.pages.charts import Figure
+
+
+_MINUS = "\u2212"
 
 
 @dataclass(frozen=True)
@@ -125,7 +114,7 @@ class Comparison:
 
         If another that is shown to be better than the reference has a better mean, the sentence says at which price.
         """
-        focus, base, front = self.settings.focus, base_of(self.settings), self.settings.front_measure
+        focus, base, front = self.settings.focus, self.settings.base, self.settings.front_measure
         if not base:
             return "", []
         said, numbers = self._against(focus, base)
@@ -135,18 +124,37 @@ class Comparison:
         if best != focus:
             said += f"; {'fastest' if front.less else 'most updates'} is {self._against(best, base)[0]}"
         if len(numbers) < 3:
-            cost = mean_interval(self.values[focus][DECISION.name])
-            numbers.append(Number(f"{1e3 * cost.mean:.2g} ms", "for a decision", "median over rounds, on this machine"))
+            cost = 1e3 * self.values[focus][DECISION.name].mean()
+            numbers.append(Number(f"{cost:.2g} ms", "for a decision", "median over rounds, on this machine"))
         return said, numbers
 
     def _against(self, policy: str, base: str) -> tuple[str, list[Number]]:
         """A policy against another, in words and numbers."""
-        shown = headline_measures(self.settings)
-        found = {test.measure: test for test in self.tests[base] if test.policy == policy}
-        numbers = [_number(one, self.values, policy, base, found.get(one)) for one in shown]
-        words = [_words(measure, found.get(measure), numbers[place]) for place, measure in enumerate(shown)]
+        tests = {test.measure: test for test in self.tests[base] if test.policy == policy}
+        words, numbers = list[str](), list[Number]()
+        for measure in self.settings.headline_measures:
+            test, name = tests.get(measure), measure.tested.partition(", ")[0]
+            mine, theirs = (float(self.values[text][measure.name].mean()) for text in (policy, base))
+            unit = measure.heading.partition(", ")[2] or "a round"
+            note = " against ".join(f"{measure.scale * mean:.{measure.digits}f} {unit}" for mean in (mine, theirs))
+            if test is None:
+                size = mine / theirs if measure.is_ratio and theirs else mine - theirs
+                verdict = why = "not tested"
+            else:
+                size, verdict = test.difference.mean, test.verdict
+                why = ": ".join(filter(None, (verdict, test.needed)))
+            percent, form, of = (size - 1.0, ".0f", "%") if measure.is_ratio else (size, ".1f", "points")
+            value = f"{signed(100.0 * percent, form)} {of}".replace("-", _MINUS)
+            is_better, is_worse = verdict.startswith("better"), verdict.startswith("worse")
+            tone = "holds" if is_better else "fails" if is_worse else ""
+            numbers.append(Number(value, name, f"{note} of {base}; {why}", tone))
+            if measure.said and tone:
+                many, small = f"{value} " * measure.is_ratio, " (small)" * verdict.endswith("small")
+                words.append(f"{many.lstrip(f'+{_MINUS}')}{measure.said[is_worse]}{small}")
+            elif measure.said and (test is not None or measure.is_ratio):
+                words.append(f"{name} {'undecided' if test is None else verdict}")
         words[0] += f" than {base}" if " % " in words[0] else f" against {base}"
-        return f"{policy}: {', '.join(filter(None, words))}", numbers
+        return f"{policy}: {', '.join(words)}", numbers
 
     def front(self) -> list[str]:
         """The policies of the best trade-offs by the means, the fastest or that with the most updates first."""
@@ -186,31 +194,18 @@ class Comparison:
         write_table(self.clients, folder / "participation.parquet")
         write_json(folder / "settings.json", asdict(self.settings))
 
-    def report(self, path: str | Path) -> Path:
-        """Write the page, its pictures and its tables.
-
-        Args:
-            path: A folder, or the name of one page, which ends in .html and is then written alone.
-
-        Returns:
-            The page.
-        """
-        path = Path(path)
-        is_alone = path.suffix == ".html"
-        folder = path.parent if is_alone else path
+    def report(self, folder: str | Path) -> Path:
+        """Write the page, its pictures and its tables into a folder; return the page, which needs no other file."""
+        folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
+        figures = self._figures().items()
         pictures = {
-            name: picture(figure, str(figure.description), None if is_alone else folder, name, _TABS.get(name, ""))
-            for name, figure in self._figures().items()
+            name: picture(one, str(one.description), folder, name, _TABS.get(name, "")) for name, one in figures
         }
-        page = _page(self, pictures)
-        if is_alone:
-            write_text_atomically(path, as_html(page))
-            return path
         write_table(self.frame, folder / "measures.csv")
         write_table(self.summary(), folder / "summary.csv")
         write_table(self.contrasts(), folder / "contrasts.csv")
-        write_page(page, folder)
+        write_page(_page(self, pictures), folder)
         return folder / "report.html"
 
     @property
@@ -282,59 +277,22 @@ def details_of(first: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
     return {**first, **trained, **settings.machine}
 
 
-_BETTER_WORSE = {
-    ROUND_TIME: ("shorter rounds", "longer rounds"),
-    UPDATES: ("more updates in time", "fewer updates in time"),
-    LEAST_SERVED: ("fairer", "less fair"),
-    ACCURACY: ("more accurate", "less accurate"),
-}
-
-
-def _number(measure: Measure, values: Values, policy: str, base: str, test: Contrast | None) -> Number:
-    means = [float(values[text][measure.name].mean()) for text in (policy, base)]
-    unit = measure.heading.partition(", ")[2] or "a round"
-    note = " against ".join(f"{measure.scale * mean:.{measure.digits}f} {unit}" for mean in means) + f" of {base}"
-    if test is None:
-        size = means[0] / means[1] if measure.is_ratio and means[1] else means[0] - means[1]
-        word, tone = "not tested", ""
-    else:
-        size = test.difference.mean
-        word = ": ".join(filter(None, (test.verdict, test.needed)))
-        tone = "holds" if word.startswith("better") else "fails" if word.startswith("worse") else ""
-    value = f"{signed(100.0 * (size - 1.0), '.0f')} %" if measure.is_ratio else f"{signed(100.0 * size, '.1f')} points"
-    return Number(value.replace("-", "\u2212"), _named(measure), f"{note}; {word}", tone)
-
-
-def _named(measure: Measure) -> str:
-    """A measure in a word or two."""
-    return measure.tested.partition(", ")[0]
-
-
-def _words(measure: Measure, test: Contrast | None, number: Number) -> str:
-    if measure not in _BETTER_WORSE or (test is None and measure not in (ROUND_TIME, UPDATES)):
-        return ""
-    if test is None or test.verdict in ("alike", "undecided"):
-        return f"{_named(measure)} {'undecided' if test is None else test.verdict}"
-    size = number.value.lstrip("+\u2212") + " " if measure.is_ratio else ""
-    word = _BETTER_WORSE[measure][test.verdict.startswith("worse")]
-    return f"{size}{word}{' (small)' * test.verdict.endswith('small')}"
-
-
 def _lead(found: Comparison) -> Iterable[str]:
     """What was played, and the best trade-offs."""
-    settings, policies, seeds = found.settings, found.settings.policies, counted(len(found.settings.seeds), "seed")
-    what = "Rounds without training" if settings.task is None else f"Federated training, task {settings.task['name']}"
+    settings, seeds = found.settings, counted(len(found.settings.seeds), "seed")
+    what = "Rounds without training"
     if settings.task is not None:
+        what = f"Federated training, task {settings.task['name']}"
         what += ", with an update memory" * bool(settings.task.get("memory"))
         what += ", in free places (a round is one choice)" * bool(settings.task.get("free_places"))
-    clients = counted(found.clients["client"].n_unique(), "client")
-    played = f"{counted(len(policies), 'policy')}, {clients}, {counted(settings.rounds, 'round')}, {seeds}"
-    yield f"{what}: {played}, scenario {settings.scenario}."
+    policies, clients = counted(len(settings.policies), "policy"), counted(found.clients["client"].n_unique(), "client")
+    rounds = counted(settings.rounds, "round")
+    yield f"{what}: {policies}, {clients}, {rounds}, {seeds}, scenario {settings.scenario}."
     if len(settings.seeds) < FEWEST:
         yield f"{seeds} can decide nothing, whatever comes out: take {FEWEST} or more."
     if found.blind:
         yield found.blind
-    if len(policies) > 1:
+    if len(settings.policies) > 1:
         less = settings.front_measure.less
         what, order = ("speed", "fastest") if less else ("updates in time", "most updates")
         yield (
@@ -353,9 +311,9 @@ def _sections(found: Comparison, pictures: Mapping[str, Picture]) -> Iterable[Se
     missing = [text for text in values if text not in there]
     grey = [f"Grey: {REFERENCE}."] if len(values) > MANY and REFERENCE in values else []
     lacking = f"No point for the time to the target, as some seeds did not reach it: {joined(missing)}."
-    side = "right" if settings.has_prices else "left"
+    what, side = ("Updates", "right") if settings.has_prices else ("Time", "left")
     yield Section(
-        "Updates against fairness" if settings.has_prices else "Time against fairness",
+        f"{what} against fairness",
         text=[lacking] * bool(missing),
         figures=shown("pareto"),
         notes=[f"Up and {side} is better. Bars: 95 % intervals over seeds. Line: the Pareto front of the means."],
@@ -369,8 +327,9 @@ def _sections(found: Comparison, pictures: Mapping[str, Picture]) -> Iterable[Se
                 f"Differences from {base} with the same seed. {TEST_NOTE} All numbers: `contrasts.csv`, which the "
                 "command below writes."
             )
-            table = _tests_table(tests, settings.tested_measures)
-            yield Section(f"Against {base}", table=table, notes=[note], folded=True)
+            yield Section(
+                f"Against {base}", table=_tests_table(tests, settings.tested_measures), notes=[note], folded=True
+            )
     if settings.has_prices:
         yield Section("Learning", figures=shown("updates"), notes=grey, folded=True)
     owed = (
@@ -386,20 +345,20 @@ def _sections(found: Comparison, pictures: Mapping[str, Picture]) -> Iterable[Se
         folded=True,
     )
     if settings.left_out:
-        table = Table(("policy", "why"), list(settings.left_out.items()), text=("policy", "why"))
+        columns = ("policy", "why")
+        table = Table(columns, list(settings.left_out.items()), columns)
         yield Section("Policies that are not compared", table=table, folded=True)
     yield Section("How to read the tables", _notes(settings), folded=True)
 
 
 def _tests_table(tests: Sequence[Contrast], measures: Sequence[Measure]) -> Table:
     """A row for each policy, a column for each measure."""
-    tested = [measure for measure in measures if any(test.measure == measure for test in tests)]
-    cells = {(test.policy, test.measure): test.shown() for test in tests}
-    rows = [
-        (policy, *(cells.get((policy, measure), "-") for measure in tested))
-        for policy in dict.fromkeys(test.policy for test in tests)
-    ]
-    return Table(("policy", *(measure.tested for measure in tested)), rows, text=("policy",))
+    cells: dict[str, dict[str, str]] = {}
+    for test in tests:
+        cells.setdefault(test.policy, {})[test.measure.tested] = test.shown()
+    columns = [one.tested for one in measures if any(one.tested in own for own in cells.values())]
+    rows = [(policy, *(own.get(name, "-") for name in columns)) for policy, own in cells.items()]
+    return Table(("policy", *columns), rows, text=("policy",))
 
 
 def _notes(settings: Settings) -> list[str]:

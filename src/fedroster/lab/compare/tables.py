@@ -99,6 +99,11 @@ class Settings:
         return list(filter(None, dict.fromkeys((named(self.policies, REFERENCE), self.focus))))
 
     @property
+    def base(self) -> str:
+        """What the policy in focus is compared with at the top of the page; empty if there is no other."""
+        return next((text for text in (*self.against, *self.policies) if text != self.focus), "")
+
+    @property
     def promises_rates(self) -> bool:
         """Whether beta means something here: with prices only a policy that was given one promises a rate."""
         return not self.has_prices or any("beta=" in text for text in self.policies)
@@ -108,11 +113,11 @@ class Settings:
         """Updates as a share of the yardstick's, in all rounds and in the first; none where it does not take part."""
         if self.yardstick not in self.policies:
             return ()
-        name = f"share_of_{self.yardstick.replace('-', '_')}"
-        about = f"updates as a share of {self.yardstick}'s with the same seed"
-        whole = Measure(name, f"of {self.yardstick}, %", 100.0, about=about)
-        return whole, Measure(
-            f"early_{name}", "first fifth, %", 100.0, is_long=True, about="the same, in the first fifth of the rounds"
+        name, about = f"share_of_{self.yardstick.replace('-', '_')}", "the same, in the first fifth of the rounds"
+        whole = f"updates as a share of {self.yardstick}'s with the same seed"
+        return (
+            Measure(name, f"of {self.yardstick}, %", 100.0, about=whole),
+            Measure(f"early_{name}", "first fifth, %", 100.0, is_long=True, about=about),
         )
 
     @property
@@ -150,6 +155,12 @@ class Settings:
         """What stands against the least served in the picture of both."""
         return UPDATES if self.has_prices else ROUND_TIME
 
+    @property
+    def headline_measures(self) -> list[Measure]:
+        """What the numbers at the top of the page are about."""
+        third = [ACCURACY] if self.task is not None else [GOT_BETA] * self.promises_rates
+        return [self.front_measure, LEAST_SERVED, *third]
+
 
 def named(policies: Sequence[str], name: str) -> str:
     """A policy by its text or, with whatever further parameters, by its beginning; empty if there is none."""
@@ -173,16 +184,6 @@ class Runs:
     available: IntArray
     served: tuple[Participation, ...]
 
-    @property
-    def num_rounds(self) -> int:
-        """Number of rounds T."""
-        return int(self.elapsed_s.shape[1])
-
-    def time_to(self, target: float) -> FloatArray:
-        """Simulated seconds until the accuracy is first reached (:func:`crossing`); infinite where it never is."""
-        runs = zip(self.elapsed_s, np.nan_to_num(self.accuracy), strict=True)
-        return np.array([crossing(*run, target) for run in runs])
-
 
 _BY_ROUND = tuple(field.name for field in fields(Runs) if field.name not in ("chosen", "available", "served"))
 
@@ -199,6 +200,7 @@ class Measure:
         less: Whether less is better.
         is_long: Whether a narrow table leaves it out.
         about: What it is, in a few words.
+        said: What a sentence says of a policy that is better than another, and of one that is worse; None for nothing.
     """
 
     name: str
@@ -210,15 +212,13 @@ class Measure:
     less: bool = False
     is_long: bool = False
     about: str = ""
+    said: tuple[str, str] | None = None
 
 
 ACCURACY = Measure(
-    "final_accuracy",
-    "accuracy, %",
-    100.0,
-    1,
-    "accuracy, points",
+    *("final_accuracy", "accuracy, %", 100.0, 1, "accuracy, points"),
     about=f"test accuracy, mean of the last {LAST} tests",
+    said=("more accurate", "less accurate"),
 )
 SWAY = Measure(
     *("sway", "sway, points", 100.0, 1),
@@ -232,10 +232,12 @@ TIME_TO_TARGET = Measure(
 ROUND_TIME = Measure(
     *("mean_round_time_s", "round, s", 1.0, 2, "round time, ratio", True, True),
     about="mean simulated time of a round",
+    said=("shorter rounds", "longer rounds"),
 )
 UPDATES = Measure(
     *("updates_per_round", "updates a round", 1.0, 2, "updates, ratio", True),
     about="updates that are in time at any server (Qu et al. 2021, Eq. 7)",
+    said=("more updates in time", "fewer updates in time"),
 )
 REGRET = Measure("regret", "regret", 1.0, 0, about="updates that the scenario's optimal policy has more, in all rounds")
 BUDGET = Measure(
@@ -245,6 +247,7 @@ LEAST_SERVED = Measure(
     *("least_served", "least served, %", 100.0, 1, "least served, points"),
     about="share of their available rounds in which clients were chosen, mean of the tenth that has least of it; "
     f"clients that were available, at a price that a server can pay, in fewer than {LEAST_CHANCES} rounds are left out",
+    said=("fairer", "less fair"),
 )
 LOWEST_SERVED = Measure(
     "lowest_served", "lowest, %", 100.0, 1, is_long=True, about="the same share, of the least served client"
@@ -278,7 +281,8 @@ def values_of(own: Runs, runs: Mapping[str, Runs], settings: Settings) -> dict[s
     """Measure a policy with every seed, shape (seeds,) each."""
     found = {}
     if settings.task is not None:
-        times = own.time_to(settings.target_accuracy)
+        tests = zip(own.elapsed_s, np.nan_to_num(own.accuracy), strict=True)
+        times = np.array([crossing(*run, settings.target_accuracy) for run in tests])
         # In free places a test counts for as many choices as there are places, which the first round fills.
         last = LAST * (int(own.cohort_size.max()) if settings.task.get("free_places") else 1)
         found["final_accuracy"] = np.nanmean(own.accuracy[:, -last:], axis=1)  # no test comes before all are filled
@@ -287,15 +291,16 @@ def values_of(own: Runs, runs: Mapping[str, Runs], settings: Settings) -> dict[s
         found["reached_target"] = np.isfinite(times).astype(np.float64)
     if settings.has_prices:
         # With other parameters it is a policy of its own, and no yardstick.
-        early = -(-own.num_rounds // EARLY)
-        for measure, rounds in zip(settings.share_of_yardstick, (own.num_rounds, early), strict=False):
-            best = runs[settings.yardstick].participants[:, :rounds]
-            found[measure.name] = _shares(own.participants[:, :rounds], best)
+        for measure, end in zip(
+            settings.share_of_yardstick, (settings.rounds, -(-settings.rounds // EARLY)), strict=False
+        ):
+            mine, best = (each.participants[:, :end].sum(axis=1) for each in (own, runs[settings.yardstick]))
+            found[measure.name] = np.divide(mine, best, out=np.full(best.shape, np.nan), where=best > 0.0)
         if settings.optimal in runs:
             found["regret"] = (runs[settings.optimal].participants - own.participants).sum(axis=1)
         found["budget_used"] = own.budget_used.mean(axis=1)
     return found | {
-        "mean_round_time_s": own.elapsed_s[:, -1] / own.num_rounds,
+        "mean_round_time_s": own.elapsed_s[:, -1] / settings.rounds,
         "total_time_s": own.elapsed_s[:, -1],
         "mean_cohort_size": own.cohort_size.mean(axis=1),
         "empty_rounds": (own.cohort_size == 0).sum(axis=1).astype(np.float64),
@@ -304,19 +309,11 @@ def values_of(own: Runs, runs: Mapping[str, Runs], settings: Settings) -> dict[s
         "deadline_misses": (own.cohort_size - own.participants).sum(axis=1),
         "explore_share": own.exploring.mean(axis=1),
         "final_mean_backlog": own.mean_backlog[:, -1],
-        "max_participation_rate": own.chosen.max(axis=1) / own.num_rounds,
+        "max_participation_rate": own.chosen.max(axis=1) / settings.rounds,
         # The first rounds compile, and the machine does other things, too.
         "decision_s": np.asarray(np.median(own.decision_s, axis=1)),
         **{name: np.array([getattr(one, name) for one in own.served]) for name in _SERVED},
     }
-
-
-def _shares(mine: FloatArray, theirs: FloatArray) -> FloatArray:
-    """Of the sums over rounds, for each seed; NaN where there is nothing to have a share of."""
-    whole = theirs.sum(axis=1)
-    shares = np.full(whole.shape[0], np.nan)
-    np.divide(mine.sum(axis=1), whole, out=shares, where=whole > 0.0)
-    return shares
 
 
 def points_of(values: Values, measure: Measure) -> Points:
@@ -334,7 +331,7 @@ def points_of(values: Values, measure: Measure) -> Points:
 def read_settings(folder: Path) -> Settings:
     """Read the settings of a comparison; InvalidInputError if they are missing, damaged or not complete."""
     file = folder / "settings.json"
-    found = {"read_together": 1} | read_json(file)  # as it was before it was kept
+    found = read_json(file)
     if lacks := [each.name for each in fields(Settings) if each.name not in found]:
         raise InvalidInputError(f"{file} has no {lacks[0]!r}; expected what `fedroster compare` writes")
     try:
