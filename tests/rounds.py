@@ -36,12 +36,12 @@ def drawn_weights(policy, sizes, places, *, norm=None, rounds=4000, available=No
     return found
 
 
-def report(client, *, round=1, time_s=None, status=None, features=None, **measured):
+def report(client, *, round=1, time_s=None, status=None, features=None, staleness=0, **measured):
     """Feedback of some clients: times, NaN for those that dropped out, and losses and sizes, NaN where not known."""
-    client = np.array(client)
+    client = np.array(client, np.int64)
     features = np.ones((client.size, 3)) if features is None else features
     time_s = np.ones(client.size) if time_s is None else np.array(time_s, np.float64)
     status = np.where(np.isnan(time_s), Status.DROPPED, Status.COMPLETED) if status is None else status
     for name, values in measured.items():
         measured[name] = None if values is None else np.array(values, np.int64 if name == "server" else np.float64)
-    return Feedback(round, client, features, np.array(status, np.uint8), time_s, **measured)
+    return Feedback(round, client, features, np.array(status, np.uint8), time_s, staleness=staleness, **measured)

@@ -272,17 +272,6 @@ def test_churn():
         np.testing.assert_array_equal(context.available, plain.available & context.members)
 
 
-@pytest.mark.parametrize("share", [0.8, 0.3, 0.0, 1.0])
-def test_availability_and_dropout(share):
-    drawn = rounds(FlatNetwork(availability=share, dropout=1.0 - share), 200)
-    for count in (
-        sum(np.count_nonzero(context.available) for context, _ in drawn),
-        sum(np.count_nonzero(outcome.responds) for _, outcome in drawn),
-    ):
-        assert binomtest(count, 200 * 40, share).pvalue > 0.001
-    assert binomtest(round(8000 * 0.75), 8000, 0.8).pvalue < 1e-9  # negative control
-
-
 def test_everybody_is_cold_at_first_and_after_a_pause():
     """Choice A1: s = 1 when the client did not take part in the previous round.  Its phase stays."""
     network = FlatNetwork(num_clients=5, cohort_size=2, drift=0.5)

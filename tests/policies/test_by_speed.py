@@ -15,17 +15,14 @@ def test_weights_by_hand():
     assert draw_weights(np.empty(0), exponent=1.0, least=0.1).shape == (0,)
 
 
-def play(policy, times_s, *, fillings, places, seed=0, available=None):
+def play(policy, times_s, *, fillings, places):
     """Free places on a clock with exponential times: who was chosen at each filling, and who answered."""
-    clients, streams = len(times_s), Streams(seed)
-    spec = ProblemSpec(clients, places, 1)
-    state = policy.init(spec, rng=streams.at("policy-init"))
-    rng, work, chosen, answered = np.random.default_rng(seed), {}, [], []
+    clients, streams = len(times_s), Streams(0)
+    state = policy.init(ProblemSpec(clients, places, 1), rng=streams.at("policy-init"))
+    rng, work, chosen, answered = np.random.default_rng(0), {}, [], []
     now = 0.0
     for number in range(1, fillings + 1):
         here = np.array([client not in work for client in range(clients)])
-        if available is not None:
-            here &= available(number)
         context = RoundContext(number, times_s[:, None], here, places - len(work))
         selection = policy.select(state, context, rng=streams.at("policy", number))
         state = policy.commit(state, context, selection)

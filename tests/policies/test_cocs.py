@@ -66,12 +66,6 @@ class TestAlgorithm1:
         assert decision.links.tolist() == [0, 3]
         assert policy.commit(state, context, decision).exploring_links == state.exploring_links + 1
 
-    def test_case_ii_leaves_nothing_over_where_the_budget_is_spent(self):
-        policy = COCS(h_T=1, scale=0.0)
-        context = make_context([[0.5]] * 2, [1.0, 1.0], budget=[1.0])
-        state = learn(policy, start(policy), context, [0], [True])
-        assert policy.select(state, context, rng=rng()).links.tolist() == [1]
-
     def test_exploitation_takes_the_best_estimates_under_one_server_each(self):
         policy = COCS(h_T=1, scale=0.0)
         context = make_context([[0.5]] * 4, [1.0] * 4, client=[0, 0, 1, 1], server=[0, 1, 0, 1], budget=[1.0, 1.0])
@@ -162,14 +156,6 @@ class TestExploreShare:
         assert state.rounds == 0
 
 
-class TestLearning:
-    def test_the_literal_policy_never_leaves_exploration(self):
-        """Choice B11: in 1,000 rounds, every one of them exploring."""
-        *_, last = simulate(COCS(), HierarchicalNetwork(deadline_s=4.0), rounds=1000, seed=0)
-        assert last.policy_state.explore_share == 1.0
-        assert last.policy_state.rounds == 1000
-
-
 class TestRegretBound:
     known = {"num_clients": 50, "num_servers": 3, "budget": 3.5, "least_cost": 1.0, "holder_constant": 1.0}
 
@@ -181,14 +167,10 @@ class TestRegretBound:
         exploit = 3 * 2 * 2 * (6 * math.pi**2 / 3 + (3 * root + (2 + root) / 0.8) * 16)
         assert found == pytest.approx(explore + exploit)
 
-    def test_is_sublinear_and_grows_with_the_approximation(self):
-        def bound(rounds, **changes):
-            return cocs_regret(rounds, **(self.known | changes))
-
-        per_round = [bound(rounds) / rounds for rounds in (10**6, 10**9, 10**12, 10**15)]
-        assert per_round == sorted(per_round, reverse=True)
+    def test_grows_with_the_approximation(self):
         share = 1.0 / (1.3 * 8.0)  # Lemma 3
-        assert bound(1000, approximation=share) == pytest.approx(bound(1000) / share)
+        approximate = cocs_regret(1000, approximation=share, **self.known)
+        assert approximate == pytest.approx(cocs_regret(1000, **self.known) / share)
 
     def test_rounding_costs_no_client(self):
         less, whole = {"budget": 0.3, "least_cost": 0.1}, {"budget": 3.0}  # 0.3 / 0.1 is less than 3

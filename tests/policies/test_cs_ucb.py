@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from fedroster.core.problem import ProblemSpec, RoundContext, Status
-from fedroster.networks import FlatNetwork
 from fedroster.policies import CSUCB
-from fedroster.simulation import simulate
 from rounds import report
 
 
@@ -69,24 +67,6 @@ def test_every_index_and_decision_agrees_with_a_loop(policy):
         longest_s = max([longest_s, *time_s[~lost].tolist()]) if policy.longest_s == 0.0 else policy.longest_s
     assert state.longest_s == longest_s
     assert state.measured.sum() < state.answers.sum() == state.plays.sum()
-
-
-def rates(policy, num_rounds=1500):
-    network = FlatNetwork(num_clients=20, cohort_size=4, availability=0.9)
-    chosen = np.zeros(20)
-    time_s = []
-    for played in simulate(policy, network, rounds=num_rounds, seed=2):
-        chosen[played.selection.links] += 1
-        time_s.append(played.time_s)
-    return chosen / num_rounds, float(np.mean(time_s[num_rounds // 2 :]))
-
-
-def test_queues_guarantee_a_share_and_cost_time():
-    fair, fair_s = rates(CSUCB(fairness=0.8))
-    free, free_s = rates(CSUCB(balance=0.0))
-    assert fair.min() >= 0.8 * 4 / 20 - 0.02
-    assert free.min() < 0.8 * 4 / 20 - 0.05
-    assert free_s < fair_s
 
 
 def test_the_share_is_of_the_members():

@@ -58,12 +58,6 @@ class TestUCB1:
             index, [1.5 + 3 * math.sqrt(2 * math.log(5) / 4), 3 + 3 * math.sqrt(2 * math.log(5)), np.inf]
         )
 
-    def test_every_arm_is_played_before_any_is_played_twice(self):
-        state = None
-        for r in simulate(CUCB(pool_size=12), HierarchicalNetwork(num_clients=10), rounds=12, seed=0):
-            state = r.policy_state
-        assert state.plays.tolist() == [1] * 12
-
     def test_feedback_goes_to_the_arm_of_its_round(self):
         policy = CUCB(pool_size=3)
         context = TestPool.context

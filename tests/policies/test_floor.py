@@ -308,14 +308,10 @@ def test_the_bound_of_the_proof():
         (Floor(), 40, 8, 3 - 0.15 * (5 + 3)),
         (Floor(share_of="available"), 40, 8, 3 - 0.15 * 5),
         (Floor(absence=0), 41, 8, 3 - 0.15 * 6),
-        (Floor(absence=0), 1000, 8, 3 - 0.15 * 6),  # floor(1 / 0.15) = 6 < 125
         (Floor(slack=0), 40, 8, 0.0),  # 1 - 1.2
-        (Floor(slack=0, absence=0), 40, 8, 1 - 0.75),
         (Floor(slack=1, absence=2), 16, 8, 2 - 0.15 * 4),
-        (Floor(beta=1 / 6, slack=0, absence=0), 6, 1, 0.0),
         (Floor(beta=1 / 6, slack=2, absence=0), 60, 1, 2.0),
         (Floor(beta=1 / 3, slack=0, absence=0), 3, 1, 0.0),
-        (Floor(beta=0.4, slack=0, absence=0), 5, 1, 1 - 0.8),
         (Floor(beta=1.0, slack=2, absence=1), 4, 4, 1.0),
         (Floor(beta=0.0), 40, 8, math.inf),
     ],
@@ -390,16 +386,6 @@ def test_nobody_is_favoured_among_equal_debts(policy):
         world = World(policy, num_clients=10, cohort_size=3, seed=seed)
         found[world.play(np.ones(10, np.bool_))] += 1
     assert inclusion_p_value(found, 3, 1500) > 0.001
-
-
-def test_a_client_far_ahead_has_no_price():
-    world = World(Floor(beta=0.15), num_clients=6, cohort_size=2)
-    for _ in range(5):
-        world.play(np.ones(6, np.bool_))
-    world.state.debt[:] = [-3.15, -3.2, -50.0, -3.1, 0.0, 1.0]
-    _, price, _ = world.policy.appraise(world.state, world.context(np.ones(6, np.bool_)))
-    assert (price[:3] < 1e-9).all()
-    assert (price[3:] > 0.0).all()
 
 
 @pytest.mark.parametrize("listed", [range(8), ()], ids=["all", "none"])

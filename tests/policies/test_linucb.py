@@ -1,5 +1,3 @@
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,10 +9,6 @@ from priced import priced_context
 
 
 class TestUpperBounds:
-    def test_by_hand(self):
-        bound = upper_bounds(np.diag([2.0, 4.0]), np.array([1.0, 1.0]), np.array([[1.0, 0.0], [1.0, 2.0]]), alpha=3.0)
-        np.testing.assert_allclose(bound, [0.5 + 3 * math.sqrt(0.5), 1.0 + 3 * math.sqrt(1.5)])
-
     @given(st.integers(0, 1000))
     def test_against_the_inverse(self, seed):
         rng = np.random.default_rng(seed)

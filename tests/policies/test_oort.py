@@ -93,17 +93,14 @@ def test_the_pacer_is_the_authors():
 @pytest.mark.parametrize(
     ("start", "window", "previous", "round", "expected"),
     [
-        (30.0, 100.0, 95.0, 40, 35.0),
-        (30.0, 100.0, 80.0, 40, 30.0),
         (30.0, 100.0, 95.0, 41, 30.0),
-        (30.0, 600.0, 100.0, 40, 25.0),
         (3.0, 600.0, 100.0, 40, 5.0),
         (98.0, 100.0, 100.0, 40, 100.0),
         (30.0, 100.0, 95.0, 20, 30.0),
         (30.0, 0.0, 0.0, 40, 30.0),
         (30.0, 0.5, 0.5, 40, 35.0),
     ],
-    ids=["flat", "moves", "between", "leap", "floor", "ceiling", "too-early", "nothing-known", "below-one"],
+    ids=["between", "floor", "ceiling", "too-early", "nothing-known", "below-one"],
 )
 def test_the_pacer_steps(start, window, previous, round, expected):
     state = pace(PacerState(start, 0.0, 0, window, previous), round, step=20, delta=5.0)
@@ -153,16 +150,6 @@ def test_exploration_decays_to_its_floor_and_ends_with_the_unexplored():
         context = context_of(5, 1, available=members, members=np.array(members, np.bool_))
         selection = policy.select(state, context, rng=np.random.default_rng(0))
         assert policy.commit(state, context, selection).exploration == pytest.approx(epsilon)
-
-
-def test_the_shares_of_exploitation_and_exploration():
-    policy = Oort(exploration=0.5, exploration_decay=1.0, exploration_min=0.5)
-    state = policy.init(ProblemSpec(40, 10, 3), rng=np.random.default_rng(0))
-    state = policy.update(state, report(range(20), loss=np.linspace(1.0, 2.0, 20)))
-    for seed in range(20):
-        links = policy.select(state, context_of(40, 10), rng=np.random.default_rng(seed)).links
-        assert (links < 20).sum() == 5
-        assert (links >= 20).sum() == 5
 
 
 def test_explorers_are_the_fastest():

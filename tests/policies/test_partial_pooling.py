@@ -7,7 +7,6 @@ from numpy.testing import assert_allclose
 
 from fedroster import EdgeSelector
 from fedroster.bounds import debt_bound, feasible_rates
-from fedroster.catalogue import make_policy
 from fedroster.core.errors import InfeasibleError
 from fedroster.core.problem import ProblemSpec, RoundContext, Selection, Status
 from fedroster.networks.hierarchical import GeometricMnist, HierarchicalCifar10, HierarchicalNetwork
@@ -15,7 +14,6 @@ from fedroster.optimization.budgeted import choices_of
 from fedroster.policies.cocs import COCS
 from fedroster.policies.oracle import OracleP
 from fedroster.policies.partial_pooling import PartialPooling
-from fedroster.policies.uniform import Uniform
 from fedroster.simulation import simulate
 from priced import priced_context
 from rounds import report
@@ -215,56 +213,7 @@ class TestWhatIsPassedOn:
         assert selection.gap == 0.0
 
 
-class TestNumbersOnThePage:
-    """What the documentation says about Qu et al.'s networks."""
-
-    NETWORKS = (
-        HierarchicalNetwork(),
-        HierarchicalCifar10(),
-        HierarchicalNetwork(geometry="geometric"),
-        HierarchicalCifar10(geometry="geometric"),
-    )
-
-    @pytest.mark.parametrize("network", NETWORKS, ids=["mnist", "cifar-10", "mnist-moving", "cifar-10-moving"])
-    def test_contexts_explain_most(self, network):
-        """Nine tenths of the variance of the probabilities, and what is left belongs to pairs for less than 2 %."""
-        probability, cell, pair = [], [], []
-        for played in simulate(Uniform(), network, rounds=150, seed=300):
-            rank = np.minimum(played.context.features * 20.0, 19.0).astype(np.int64)
-            probability.append(played.outcome.participation_probability())
-            cell.append(rank[:, 0] * 20 + rank[:, 1])
-            pair.append(played.context.client * 3 + played.context.server)
-
-        def explained(value, group):
-            """Share of the variance between groups, less what as many groups at random would have."""
-            _, group, size = np.unique(group, return_inverse=True, return_counts=True)
-            within = value - (np.bincount(group, value) / size)[group]
-            return 1.0 - (within @ within / (value.size - size.size)) / value.var(), within
-
-        probability, cell, pair = (np.concatenate(each) for each in (probability, cell, pair))
-        by_context, rest = explained(probability, cell)
-        by_pair, _ = explained(rest, pair)
-        assert by_context > 0.88
-        assert by_pair * (1.0 - by_context) < 0.02
-
-    def test_feasible_rates(self):
-        ends = {}
-        for name, network in zip(("printed", "moving"), self.NETWORKS[1::2], strict=True):
-            rounds = simulate(Uniform(), network, rounds=10, seed=300)
-            ends[name] = np.array([feasible_rates(played.context) for played in rounds])
-        assert_allclose(ends["printed"][:, 0], 0.06)
-        assert 0.14 < ends["printed"][:, 1].min() < 0.16
-        low, high = ends["moving"].min(axis=0)
-        assert_allclose(low, 2 / 46, rtol=1e-6)  # 46 reachable clients share two servers
-        assert 0.11 < high < 0.13
-
-
 class TestParameters:
-    def test_by_name(self):
-        policy = make_policy("partial-pooling:beta=0.05,V=20,variances=0.2/2,memories=0/50,intervals=4")
-        assert policy == PartialPooling(beta=0.05, V=20.0, variances=(0.2, 2.0), memories=(0.0, 50.0), intervals=4)
-        assert make_policy("partial-pooling:variances=(),memories=()") == PartialPooling(variances=(), memories=())
-
     def test_refuses_rates_that_no_prices_allow(self):
         with pytest.raises(InfeasibleError, match="cannot be met"):
             PartialPooling(beta=0.6).check(ProblemSpec(num_clients=10, cohort_size=5, num_features=1))

@@ -10,20 +10,15 @@ from fedroster.core.protocols import commits, expects_times, owes, refuses_first
 from fedroster.core.state import as_labelled
 from fedroster.policies import COCS, RBCSF, Floor, Oort, PartialPooling, ParticipationWeights, Uniform
 from fedroster.record import verify
-from fedroster.types import Feedback, ProblemSpec, RoundContext, Selection
+from fedroster.types import ProblemSpec, Selection
+from rounds import context_of, report
 from weighing import Drawn
 
 NOTHING = np.zeros(0, np.int64)
 
 
 def context(number, size=1, members=None):
-    return RoundContext(number, np.ones((size, 1)), np.ones(size, np.bool_), size, members=members)
-
-
-def answer(number, clients, staleness=0, status=0):
-    clients = np.array(clients, np.int64)
-    some = np.ones(clients.shape[0])
-    return Feedback(number, clients, some[:, None], np.full(some.shape, status, np.uint8), some, staleness=staleness)
+    return context_of(size, size, round=number, members=members)
 
 
 def weight(policy, state, number, size=1, members=None):
@@ -37,7 +32,7 @@ def test_weights_are_the_mean_intervals_so_far(longest, expected):
     for number, there in enumerate([0, 0, 1, 1, 0, 1], 1):
         found += weight(policy, state, number).tolist() if there else []
         state = policy.commit(state, context(number), Selection(number, np.arange(there)))
-        state = policy.update(state, answer(number, [0] * there))
+        state = policy.update(state, report([0] * there, round=number))
     assert found == pytest.approx(expected)
 
 
@@ -48,10 +43,10 @@ def test_a_late_report_ends_the_interval_in_its_own_round():
         prompt = policy.commit(prompt, context(number), Selection(number, NOTHING))
         late = policy.commit(late, context(number), Selection(number, NOTHING))
         if number == 2:
-            prompt = policy.update(prompt, answer(2, [0]))
-    late = policy.update(late, answer(2, [0], staleness=2))
+            prompt = policy.update(prompt, report([0], round=2))
+    late = policy.update(late, report([0], round=2, staleness=2))
     assert weight(policy, late, 5) == weight(policy, prompt, 5) == 2.0
-    again = policy.update(policy.update(late, answer(4, [0])), answer(3, [0], staleness=1))  # in the wrong order
+    again = policy.update(policy.update(late, report([0], round=4)), report([0], round=3, staleness=1))
     assert (again.total[0], again.intervals[0], again.gap[0]) == (4.0, 2, 0)
 
 
@@ -60,7 +55,7 @@ def test_late_updates_and_failures_are_rounds_without():
     state = policy.init(ProblemSpec(1, 1, 1), rng=np.random.default_rng(0))
     for number, status in enumerate([1, 2, 3], 1):
         state = policy.commit(state, context(number), Selection(number, np.arange(1)))
-        state = policy.update(state, answer(number, [0], status=status))
+        state = policy.update(state, report([0], round=number, status=[status]))
     assert (state.intervals[0], state.gap[0]) == (0, 3)
 
 
@@ -72,7 +67,7 @@ def test_a_client_that_is_gone_counts_on_for_as_long_as_the_longest_gap():
         asked = context(number, 3, here)
         shares.append(1.0 / policy.weights(state, asked, Selection(number, np.arange(1)))[0] * weight_of(state))
         state = policy.commit(state, asked, Selection(number, np.arange(1)))
-        state = policy.update(state, answer(number, [0]))
+        state = policy.update(state, report([0], round=number))
     assert shares == pytest.approx([3, 3, 3, 3, 2, 2, 2, 2])
     assert state.gap.max() <= 3
 

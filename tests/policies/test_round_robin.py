@@ -2,21 +2,20 @@
 
 import numpy as np
 import pytest
-from scipy.stats import chisquare
 
 from fedroster import Selector
 from fedroster.policies import RoundRobin
 from fedroster.types import ProblemSpec, RoundContext, Streams
 
 
-def play(available, size, *, seed=0):
+def play(available, size):
     """Cohorts for a table of availability, shape (rounds, clients)."""
     policy = RoundRobin()
-    state = policy.init(ProblemSpec(available.shape[1], size, 1), rng=Streams(seed).at("policy-init"))
+    state = policy.init(ProblemSpec(available.shape[1], size, 1), rng=Streams(0).at("policy-init"))
     cohorts = []
     for number, row in enumerate(available, start=1):
         context = RoundContext(number, np.ones((row.size, 1)), row, size)
-        selection = policy.select(state, context, rng=Streams(seed).at("policy", number))
+        selection = policy.select(state, context, rng=Streams(0).at("policy", number))
         state = policy.commit(state, context, selection)
         cohorts.append(selection.links)
     return cohorts
@@ -37,13 +36,6 @@ def test_whoever_waited_longest_goes_first():
     longest_waiting(available, play(available, 4))
     with pytest.raises(AssertionError):  # negative control: another rule
         longest_waiting(available, [np.flatnonzero(row)[:4] for row in available])
-
-
-def test_the_first_cohort_is_random():
-    counts = np.zeros(8)
-    for seed in range(2000):
-        counts[play(np.ones((1, 8), np.bool_), 2, seed=seed)[0]] += 1
-    assert chisquare(counts).pvalue > 0.001
 
 
 def test_who_joins_is_served_first():

@@ -11,7 +11,7 @@ from fedroster.policies import TiFL
 from fedroster.policies.tifl import changed_probabilities, mean_losses, tiers_of
 from fedroster.simulation import simulate
 from fedroster.types import ProblemSpec, Streams
-from rounds import context_of, counts, report
+from rounds import context_of, report
 
 
 def profiled(policy, time_s, *, loss=None, seed=0):
@@ -93,13 +93,6 @@ def test_a_cohort_comes_from_one_tier_drawn_by_its_probability():
     found = np.bincount(drawn, minlength=4)
     assert chisquare(found, 3000 * np.array([0.4, 0.3, 0.2, 0.1])).pvalue > 0.001
     assert chisquare(found).pvalue < 1e-6  # negative control
-
-
-def test_within_a_tier_everybody_is_equally_likely():
-    policy = TiFL(tiers=2, probabilities=(1.0, 0.0))
-    found = counts(policy, profiled(policy, np.arange(1.0, 13.0)), context_of(12, 2), 3000, seed=3)
-    assert (found[6:] == 0).all()
-    assert chisquare(found[:6]).pvalue > 0.001
 
 
 def test_a_small_tier_is_filled_from_its_neighbours():

@@ -34,11 +34,6 @@ def test_links_lead_somewhere_and_no_picture_is_left_over(page):
     assert {path.name for path in page.parent.iterdir() if path.suffix == ".svg"} <= links
 
 
-def test_every_paper_has_its_page_under_its_name():
-    for paper in papers():
-        assert settings_of(FOLDER / paper / "index.md")["paper"] == paper
-
-
 def asked_by(command):
     """Paper, options and figures of a command; all figures that are not on request if it names none."""
     program, verb, paper, *options = shlex.split(command)

@@ -1,12 +1,8 @@
 """Huang et al. 2021: claims on simulations, with planted truth."""
 
-import dataclasses
-import functools
-
 import numpy as np
 
 from fedroster.lab.papers.rbcs_f import figures as rbcs_f
-from fedroster.lab.trials.trial import Trial
 from fedroster.lab.verdicts.paper import find_paper
 from fedroster.lab.verdicts.verdicts import judge
 from runs import planted_run
@@ -20,20 +16,15 @@ def planted(*, settling, plateau=1, growth=0.0, round_time_s=5.0, cohort=8, chos
     rng = np.random.default_rng([seed, int(1000 * plateau), settling])
     rounds = np.arange(1, ROUNDS + 1)
     backlog = plateau * (1.0 - np.exp(-rounds / settling)) + growth * rounds + 1e-4 * rng.random(ROUNDS)
-    return dataclasses.replace(
-        _real_run(),
+    return planted_run(
+        40,
+        ROUNDS,
         round_time_s=round_time_s + 0.1 * rng.standard_normal(ROUNDS),
         cohort_size=np.full(ROUNDS, cohort),
         mean_backlog=backlog,
         bound_margin=np.ones(ROUNDS),
         chosen=rng.integers(30, 50, 40) if chosen is None else chosen + rng.integers(0, 3, 40),
     )
-
-
-@functools.cache
-def _real_run():
-    """Gives what the claims on Huang et al. 2021 do not look at."""
-    return Trial(rbcs_f.SCENARIO, "random", 0, ROUNDS).run()
 
 
 def verdicts(figure, runs):

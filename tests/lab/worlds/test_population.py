@@ -124,14 +124,6 @@ def test_devices_are_dealt_evenly(num_devices, num_clients):
     assert counts.max() - counts.min() <= 1
 
 
-def test_dealing_has_no_order():
-    assert not np.array_equal(deal(1000, 1000, rng=rng(0)), np.arange(1000))
-    first = np.stack([deal(10, 3, rng=rng(seed)) for seed in range(600)])
-    counts = np.bincount(first.ravel(), minlength=10)
-    assert counts.min() > 180 - 5 * np.sqrt(180)
-    assert counts.max() < 180 + 5 * np.sqrt(180)
-
-
 def test_shifts_are_whole_days_and_a_jitter():
     shifts = draw_shifts(5000, 7 * DAY_S, jitter_s=600.0, rng=rng())
     day = np.rint(shifts / DAY_S)
