@@ -30,27 +30,16 @@ Ask = Callable[[RoundContext], Selection]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one cohort keeps.
+    """What one cohort keeps, beside the clients that are at work already."""
 
-    Attributes:
-        least: Least number of each group, by name, in the order of the groups' numbers.
-        room: How many more clients each group has room for, beside those that are at work, shape (groups,).
-        need: How many more clients each group must have, shape (groups,).
-        group: Group of each slot's client, -1 for none, shape (slots,).
-        priority: Priority of each slot's client, shape (slots,).
-        least_cohort: Least number of clients, of whom ``at_work`` are at work already.
-        at_work: How many clients are at work already.
-        causes: Says why clients of a group, or with -1 of the federation, cannot take part; empty if it is not known.
-    """
-
-    least: dict[str, int]
-    room: IntArray
-    need: IntArray
-    group: IntArray
-    priority: IntArray
-    least_cohort: int = 0
-    at_work: int = 0
-    causes: Callable[[int], str] = lambda _: ""
+    least: dict[str, int]  # number of each group, by name, in the order of the groups' numbers
+    room: IntArray  # how many more clients each group has room for, shape (groups,)
+    need: IntArray  # how many more each must have
+    group: IntArray  # of each slot's client, -1 for none, shape (slots,)
+    priority: IntArray  # of each slot's client
+    least_cohort: int  # number of clients, with those at work
+    at_work: int
+    causes: Callable[[int], str]  # why clients of a group, or with -1 of all, cannot take part; empty if not known
 
 
 class _Draft:

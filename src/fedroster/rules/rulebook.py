@@ -38,17 +38,11 @@ def checked_rules(given: Rules | None) -> Rules:
 
 @dataclass(frozen=True, slots=True)
 class Barred:
-    """Clients that cannot be chosen now.
+    """Clients that cannot be chosen now."""
 
-    Attributes:
-        out: Whether each slot's client is kept out, shape (slots,).
-        away: Whether it is owed nothing meanwhile, shape (slots,).
-        reasons: Slots that each rule keeps out, by the reason; each slot once.
-    """
-
-    out: BoolArray
-    away: BoolArray
-    reasons: dict[str, IntArray] = field(default_factory=dict)
+    out: BoolArray  # whether each slot's client is kept out
+    away: BoolArray  # whether it is owed nothing meanwhile
+    reasons: dict[str, IntArray] = field(default_factory=dict)  # slots by what keeps them out, each once
 
     def bar(self, reason: str, slots: BoolArray, *, away: bool) -> None:
         """Exclude more clients; those already excluded keep their reason."""
@@ -64,13 +58,6 @@ class RuleBook:
 
     Time is the selector's clock.  Where it was set back, time stands still, so that no client takes part too early;
     where it had leapt ahead before, none waits until it is there again.
-
-    Attributes:
-        rules: The rules in force; ``Rules()`` for none.
-        excluded: Slots that were kept out of the last round that was asked for, by the reason.
-        closest: Fewest rounds from one participation of a client to its next so far; None before there is any.
-        has_forgotten: Whether a client that took part was forgotten: its participations do not count any more.
-        drew_from_all: Whether every member could be chosen in every round so far, and no rule was in force.
     """
 
     def __init__(self, rules: Rules | None, *, cohort_size: int, beta: float) -> None:
@@ -78,9 +65,10 @@ class RuleBook:
         self._cohort_size, self._beta = cohort_size, beta
         self._recent: deque[tuple[int, float, IntArray]] = deque()  # round, when, who
         self._clock_s = self._ahead_s = 0.0  # the clock at the last round, and what it was set back by in all
-        self.closest: int | None = None
-        self.has_forgotten, self.drew_from_all = False, True
-        self.excluded: dict[str, IntArray] = {}
+        self.closest: int | None = None  # fewest rounds from one participation of a client to its next so far
+        self.has_forgotten = False  # whether a client that took part was: its participations do not count any more
+        self.drew_from_all = True  # whether every member could be chosen in every round so far, without rules
+        self.excluded: dict[str, IntArray] = {}  # slots kept out of the last round that was asked for, by the reason
         self.check(rules := checked_rules(rules))
         self.adopt(rules, beta=beta)
 

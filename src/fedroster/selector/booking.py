@@ -244,21 +244,13 @@ class Views(Named):
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a selector finds out of what it is asked.
+    """What a selector finds out of what it is asked; masks are of slots' clients."""
 
-    Attributes:
-        context: What the policy gets.
-        seen: Which slots' clients are available, shape (slots,).
-        barred: Who cannot be chosen.
-        busy: Which slots' clients still owe an answer, shape (slots,); in free places they count beside the cohort.
-        knows_contexts: Whether there are contexts, from which their length is taken.
-    """
-
-    context: RoundContext
-    seen: BoolArray
-    barred: Barred
-    busy: BoolArray
-    knows_contexts: bool
+    context: RoundContext  # that the policy gets
+    seen: BoolArray  # who is available
+    barred: Barred  # who cannot be chosen
+    busy: BoolArray  # who still owes an answer; in free places these count beside the cohort
+    knows_contexts: bool  # whether there are contexts, from which their length is taken
 
 
 class Booking(Views):

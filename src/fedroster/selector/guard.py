@@ -77,33 +77,18 @@ class FailureRules(Parameters):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Feedback as it is learned.
+    """Feedback as it is learned."""
 
-    Attributes:
-        learned: The feedback, with the times that are believed and what failures cost.
-        cut: Slots whose time was cut to the longest.
-        recent_s: Believed times of the clients that timed, seconds.
-        changes: New values of the guard's arrays at ``learned.client``, by name.
-        rescaled: Slots of clients whose only time so far counts less, shape (k,).
-        factor: How much less, shape (k,): 0 where the second has come.
-    """
-
-    learned: Feedback
-    cut: IntArray
-    recent_s: FloatArray
-    changes: Mapping[str, Any]
-    rescaled: IntArray
-    factor: FloatArray
+    learned: Feedback  # with the times that are believed and what failures cost
+    cut: IntArray  # slots whose time was cut to the longest
+    recent_s: FloatArray  # believed times of the clients that timed, seconds
+    changes: Mapping[str, Any]  # new values of the guard's arrays at ``learned.client``, by name
+    rescaled: IntArray  # slots of clients whose only time so far counts less
+    factor: FloatArray  # how much less: 0 where the second has come
 
 
 class Guard:
-    """Judges reports by what is on record of each slot's client.
-
-    Attributes:
-        settings: Whether contexts, failures and contradicted times are judged at all (``guarded``), ``longest_s``, and
-            ``longest_absence``: rounds of absence in a row after which debts rest, None for never.
-        failures: What becomes of clients that drop out or fail.
-    """
+    """Judges reports by what is on record of each slot's client; ``guarded`` settings say whether most is judged."""
 
     def __init__(self, slots: Slots, settings: Settings) -> None:
         """Begin with what is kept of clients."""
@@ -144,13 +129,7 @@ class Guard:
         return np.asarray(1.0 / (1.0 + np.exp(_STEEPNESS * np.clip(excess, -12.5, 12.5))))
 
     def believed(self, slots: IntArray, rows: FloatArray, available: BoolArray) -> FloatArray:
-        """Contexts as they are believed.
-
-        Args:
-            slots: Slot of each row, shape (k,).
-            rows: Contexts as they are reported, shape (k, D), >= 0.
-            available: Rows of which the fleet's median is taken, shape (k,).
-        """
+        """Contexts of some slots' clients as they are believed, shape (k, D); ``available`` rows make the median."""
         doubted = np.flatnonzero(self._slots.context_error[slots] > self._slots.own_error[slots])
         if not self.settings.guarded or not doubted.shape[0] or not available.any():
             return rows

@@ -227,30 +227,31 @@ def said(options: Options) -> dict[str, Any]:
     if unknown := options.keys() - Options.__annotations__.keys():
         known = ", ".join(Options.__annotations__)
         raise ConfigurationError(f"{min(unknown)} is no option; expected some of {known}")
-    changed: dict[str, Any] = {**options}
+    checked: dict[str, Any] = {}
     value: Any
     for name, value in options.items():
-        if name == "guarded":
+        if name == "rules":
+            value = checked_rules(value).as_table()
+        elif name == "failures":
+            rules = FailureRules() if value is None else value
+            if not isinstance(rules, FailureRules):
+                raise ConfigurationError(f"failures are {shown(rules)}; expected a fedroster.FailureRules")
+            value = bool(rules.learned), int(rules.pause_after), int(rules.longest_pause)
+        elif name == "guarded":
             check_flag(name, value)
-            changed[name] = bool(value)
-        elif name == "longest_s" and value is not None and not (isinstance(value, str) and value == "auto"):
-            check_number(name, value, above=0.0)
-            changed[name] = float(value)
+            value = bool(value)
         elif name == "patience_rounds" or (name == "longest_absence" and value is not None):
             check_integer(name, value, least=1)
-            changed[name] = int(value)
-    if "rules" in changed:
-        changed["rules"] = checked_rules(changed["rules"]).as_table()
-    if "failures" in changed:
-        failures = FailureRules() if changed["failures"] is None else changed["failures"]
-        if not isinstance(failures, FailureRules):
-            raise ConfigurationError(f"failures are {shown(failures)}; expected a fedroster.FailureRules")
-        changed["failures"] = bool(failures.learned), int(failures.pause_after), int(failures.longest_pause)
+            value = int(value)
+        elif value is not None and not (isinstance(value, str) and value == "auto"):
+            check_number(name, value, above=0.0)
+            value = float(value)
+        checked[name] = value
     try:
-        settings = Settings.read({"settings": {"cohort_size": 1, "seed": 0} | changed})
+        settings = Settings.read({"settings": {"cohort_size": 1, "seed": 0} | checked})
     except StateFileError as error:
         raise ConfigurationError(str(error)) from error
-    return {name: getattr(settings, name) for name in changed}
+    return {name: getattr(settings, name) for name in checked}
 
 
 def entered(fresh: S, record: Record, changed: Mapping[str, Any]) -> S:

@@ -102,14 +102,9 @@ def _because(
 
 
 class Learner:
-    """A policy, its state, and the random streams that break its ties.
+    """A policy, its state for as many clients as there are slots, and the random streams that break its ties.
 
-    Attributes:
-        policy: The policy.
-        streams: Random streams.
-        spec: What its state is made for; ``num_clients`` is the number of slots.
-        state: What it has learned.
-        num_features: Length D of contexts; None until the first contexts say it.
+    The length of contexts, ``num_features``, is None until the first contexts say it.
     """
 
     def __init__(

@@ -28,59 +28,34 @@ _TYPES: dict[Any, Any] = {"BoolArray": np.bool_, "IntArray": np.int64, "FloatArr
 
 @dataclass
 class Slots:
-    """What is kept of each slot's client, shape (slots,).
+    """What is kept of each slot's client, shape (slots,)."""
 
-    Attributes:
-        here: Whether the client is a member.
-        cold: Whether it did not take part in the last round, the s of Huang et al. 2021.
-        chosen: Rounds in which it was chosen.
-        trained: Rounds in which it answered, in time or late.
-        used: Rounds in which it answered in time.
-        present: Rounds that began while it was a member and did not pause.
-        due: The same, where ``cohort_size`` places that are filled one by one are one round: what a rate counts.
-        seen: Rounds in which it was available.
-        capped: How many of its times were cut to the longest.
-        chosen_before: ``chosen`` when the policy began to promise what it promises now.
-        due_before: ``due`` at that time.
-        last_round: The last round in which it took part; 0 for none.
-        last_s: When that was, by the time that rules count, seconds.
-        failed: Times that it failed in a row.
-        paused_until: The last round in which it pauses for that.
-        away: Rounds of absence in a row.
-        reports: Times that it reported; without the first when there is a second.
-        mean_s: Their mean over the last reports, seconds.
-        context_error: Discounted sum of squared errors of what was expected under its contexts, in units of its mean.
-        own_error: The same of its mean time.
-        told: Rounds that its cohort reported in full, and whose length is known.
-        contradicted: Those of them that took longer than all reported times.
-        costs: Costs that were measured.
-        cost: Their mean over the last ones.
-    """
-
-    here: BoolArray = per_client()
-    cold: BoolArray = per_client()
+    here: BoolArray = per_client()  # whether the client is a member
+    cold: BoolArray = per_client()  # whether it did not take part in the last round, the s of Huang et al. 2021
+    # Rounds:
     chosen: IntArray = per_client(least=0, most="round")
-    trained: IntArray = per_client(least=0, most="round")
-    used: IntArray = per_client(least=0, most="round")
-    present: IntArray = per_client(least=0, most="round")
-    due: IntArray = per_client(least=0, most="round")
-    seen: IntArray = per_client(least=0, most="round")
-    capped: IntArray = per_client(least=0, most="round")
-    chosen_before: IntArray = per_client(least=0, most="round")
-    due_before: IntArray = per_client(least=0, most="round")
-    last_round: IntArray = per_client(least=0, most="round")
-    last_s: FloatArray = per_client(least=0.0)
-    failed: IntArray = per_client(least=0, most="round")
-    paused_until: IntArray = per_client(least=0)
-    away: IntArray = per_client(least=0, most="round")
-    reports: FloatArray = per_client(least=0.0)
-    mean_s: FloatArray = per_client(least=0.0)
-    context_error: FloatArray = per_client(least=0.0)
-    own_error: FloatArray = per_client(least=0.0)
-    told: FloatArray = per_client(least=0.0)
-    contradicted: FloatArray = per_client(least=0.0)
-    costs: FloatArray = per_client(least=0.0)
-    cost: FloatArray = per_client(least=0.0)
+    trained: IntArray = per_client(least=0, most="round")  # it answered, in time or late
+    used: IntArray = per_client(least=0, most="round")  # it answered in time
+    present: IntArray = per_client(least=0, most="round")  # it was a member when they began, and did not pause
+    due: IntArray = per_client(least=0, most="round")  # the same for rates: cohort_size single places are one
+    seen: IntArray = per_client(least=0, most="round")  # it was available
+    capped: IntArray = per_client(least=0, most="round")  # its time was cut to the longest
+    chosen_before: IntArray = per_client(least=0, most="round")  # chosen before the policy promised what it does
+    due_before: IntArray = per_client(least=0, most="round")  # due before that
+    last_round: IntArray = per_client(least=0, most="round")  # the last in which it took part; 0 for none
+    last_s: FloatArray = per_client(least=0.0)  # when that was, by the time that rules count, seconds
+    failed: IntArray = per_client(least=0, most="round")  # failures in a row
+    paused_until: IntArray = per_client(least=0)  # the last round in which it pauses for them
+    away: IntArray = per_client(least=0, most="round")  # rounds of absence in a row
+    # What the guard has found:
+    reports: FloatArray = per_client(least=0.0)  # times that it reported; without the first when there is a second
+    mean_s: FloatArray = per_client(least=0.0)  # their mean over the last reports, seconds
+    context_error: FloatArray = per_client(least=0.0)  # discounted squares of errors of its contexts, in mean times
+    own_error: FloatArray = per_client(least=0.0)  # the same of its mean time
+    told: FloatArray = per_client(least=0.0)  # rounds that its cohort reported in full, and whose length is known
+    contradicted: FloatArray = per_client(least=0.0)  # those of them that took longer than all reported times
+    costs: FloatArray = per_client(least=0.0)  # costs that were measured
+    cost: FloatArray = per_client(least=0.0)  # their mean over the last ones
 
     @property
     def capacity(self) -> int:
@@ -105,20 +80,15 @@ _NUMBER = re.compile("0|-?[1-9][0-9]{0,1232}")  # texts that are an id's, too: n
 
 
 class Members(Slots):
-    """Ids of the slots, and what is kept of the clients in them.
-
-    Attributes:
-        ids: Id of each slot; None for a free one.
-        changes: How often the names of slots may have changed.
-    """
+    """Ids of the slots, and what is kept of the clients in them."""
 
     def __init__(self) -> None:
         """Begin without clients, and with one slot."""
-        self.ids: list[ClientId | None] = []
+        self.ids: list[ClientId | None] = []  # None for a free slot
         self._slot_of: dict[ClientId, int] = {}
         self._odd: dict[str, ClientId] = {}  # those that do not read as they are written
         self._free: list[int] = []
-        self.changes = 0
+        self.changes = 0  # of the names of slots, at least
         self.become(blank(1))
 
     @property

@@ -29,21 +29,13 @@ _MEASURED: dict[str, tuple[str, str, Callable[[Any], bool]]] = {
 
 @dataclass(frozen=True, slots=True)
 class PendingRound:
-    """A round that has not been answered in full.
+    """A round that has not been answered in full; arrays begin with k."""
 
-    Attributes:
-        slot: Slots of the chosen clients, shape (k,).
-        features: Contexts under which they were chosen, shape (k, D).
-        told: Their own contexts, as far as they are plausible, shape (k, D).
-        status: What came back so far; ``OPEN`` where nothing did, shape (k,).
-        server: Servers that they serve, shape (k,); None when there is one server.
-    """
-
-    slot: IntArray
-    features: FloatArray
-    told: FloatArray
-    status: StatusArray
-    server: IntArray | None = None
+    slot: IntArray  # of the chosen clients
+    features: FloatArray  # contexts under which they were chosen, shape (k, D)
+    told: FloatArray  # their own contexts, as they said them, shape (k, D)
+    status: StatusArray  # what came back so far; ``OPEN`` where nothing did
+    server: IntArray | None = None  # that they serve; None when there is one
 
     def rows(self, rows: IntArray | BoolArray | slice) -> PendingRound:
         """A part of it."""
@@ -170,18 +162,13 @@ class _Answer:
 
 
 class OpenRounds:
-    """The rounds of a federation that still miss feedback.
-
-    Attributes:
-        last: Number of the last round that was begun; 0 before the first.
-        patience: Rounds after which missing feedback is given up.
-        filled: Places that were filled one by one since they last added up to a whole round.
-    """
+    """The rounds of a federation that still miss feedback."""
 
     def __init__(self) -> None:
         """Begin before the first round."""
-        self.last = self.filled = 0
-        self.patience = 1
+        self.last = 0  # that was begun
+        self.filled = 0  # places that were filled one by one since they last added up to a whole round
+        self.patience = 1  # rounds after which missing feedback is given up
         self._pending: dict[int, PendingRound] = {}
 
     def follow(self, patience: int) -> None:
@@ -235,19 +222,10 @@ class OpenRounds:
         length: int = 0,
         again: Again,
     ) -> Feedback | None:
-        """Check what is reported of a round, as by :meth:`~fedroster.Selector.observe`; nothing is booked.
+        """Check what :meth:`~fedroster.Selector.observe` is told of a round; nothing is booked.
 
-        Args:
-            number: The round.
-            ids: Id of each slot.
-            times_s: Exchange times, seconds, by client.
-            outcomes: How exchanges ended.
-            measured: What else clients measured, under the names of ``observe``.
-            length: Numbers of a signature, if there are any.
-            again: Whether what is known already, or given up, is an error.
-
-        Returns:
-            The feedback, by ascending row of the cohort; None if there is nothing new.
+        ``ids`` are those of slots, and a signature has ``length`` numbers.  The feedback is by ascending row of the
+        cohort; None if there is nothing new.
         """
         if not isinstance(again, str) or again not in ("error", "ignore"):
             raise InvalidInputError(f"again is {shown(again)}; expected 'error' or 'ignore'")
