@@ -14,13 +14,11 @@ import pytest
 from commands import call
 from federations import answered
 from fedroster import RBCSF, FailureRules, Floor, Group, Log, Record, Rules, Selector, Uniform
-from fedroster.core.state import load_arrays, save_arrays
 from fedroster.errors import (
     ConfigurationError,
     FairnessWarning,
     InfeasibleError,
     RoundNotBegunError,
-    StateFileError,
     UnknownNameError,
 )
 from fedroster.record import verify
@@ -251,7 +249,6 @@ def test_who_may_evaluate():
         ({"allow": "a"}, ConfigurationError, "allow is 'a'; expected a list"),
         ({"allow": np.array("a")}, ConfigurationError, r"allow is array\('a'.*; expected a list"),
         ({"deny": [1.5]}, ConfigurationError, "deny holds 1.5"),
-        ({"deny": [""]}, ConfigurationError, "deny holds ''"),
         ({"denied": ["a"]}, UnknownNameError, "unknown rule 'denied'. Did you mean 'deny'"),
         ({"allow": ["tag:aproved"], "tags": {"approved": ["a"]}}, UnknownNameError, "Did you mean 'approved'"),
         ({"tags": {"x": ["tag:y"], "y": ["a"]}}, ConfigurationError, "holds another tag"),
@@ -259,15 +256,11 @@ def test_who_may_evaluate():
         ({"groups": {"g": {"least": 1}}}, ConfigurationError, "has no clients"),
         ({"groups": {"g": {"clients": ["a"], "least": 3, "most": 2}}}, ConfigurationError, "expected an integer >= 3"),
         ({"groups": {"g": {"clients": ["a"], "max": 2}}}, UnknownNameError, "'max'"),
-        ({"groups": ["a"]}, ConfigurationError, "groups are"),
         ({"priorities": {"a": 1.5}}, ConfigurationError, "priority of 'a'"),
-        ({"least_cohort": -1}, ConfigurationError, "least_cohort is -1"),
-        ({"least_separation": 0}, ConfigurationError, "least_separation is 0"),
         ({"least_separation_s": float("nan")}, ConfigurationError, "least_separation_s is nan"),
         ({"most_per_window": 2}, ConfigurationError, "expected both or neither"),
         ({"window": 0, "most_per_window": 1}, ConfigurationError, "window is 0"),
         ({"window": "7 days", "most_per_window": 1}, ConfigurationError, "window is '7 days'"),
-        ({"window": "0d", "most_per_window": 1}, ConfigurationError, "window is '0d'"),
         ({"least_separation": "2d", "least_separation_s": 1.0}, ConfigurationError, "expected one of them"),
         ({"most_participations": True}, ConfigurationError, "most_participations is True"),
     ],
@@ -311,7 +304,6 @@ def test_rules_that_no_cohort_can_keep_are_refused():
         (Rules(allow=["hospitl-*"]), "no client can take part: the lists exclude all 6 members"),
         (Rules(most_per_window=1, window=4), "a rate of 0.25"),
         (Rules(most_participations=9), "until a client has taken part 9 times"),
-        (Rules(groups={"h": Group(["hospital-*"], most=0)}), "3 clients are owed 0.9 places"),
         (Rules(groups={"l": Group(["laptop"], least=1)}), "2.5 places a round are owed"),
         (Rules(priorities={"hospital-*": 1}), "3 clients have the highest priority"),
         (
@@ -320,7 +312,6 @@ def test_rules_that_no_cohort_can_keep_are_refused():
         ),
         (Rules(least_cohort=2, allow=["laptop"]), "the federation has 1 client for one cohort"),
         (Rules(least_cohort=2, least_separation=4), "6 clients, each at most 0.25 times .* at most 75 % of the rounds"),
-        (Rules(least_cohort=2, most_per_window=1, window=4), "1.5 places a round, and least_cohort = 2"),
         (Rules(least_cohort=2, least_separation=6), "which makes 1 place a round, and least_cohort = 2: at most 50 %"),
         (Rules(least_cohort=2, most_participations=4), "at most 12 rounds can begin"),
     ],
@@ -424,45 +415,34 @@ def test_a_promise_counts_the_clients_that_the_rules_leave():
 # -------------------------------------------------------------------- files
 
 
-def write(path, text):
-    path.write_text(text)
-    return path
-
-
 def test_a_file_is_read_once_and_again_when_it_is_loaded_again(tmp_path):
     text = (
         'allow = ["hospital-*"]\nmost_per_window = 3\nwindow = "7d"\n[groups.h]\nclients = ["hospital-*"]\nmost = 2\n'
     )
-    path = write(tmp_path / "rules.toml", text)
+    path = tmp_path / "rules.toml"
+    path.write_text(text)
     selector = make(Rules.load(path))
     groups = {"h": Group(["hospital-*"], most=2)}
     assert selector.rules == Rules(allow=["hospital-*"], groups=groups, most_per_window=3, window="7d")
-    write(path, 'allow = ["laptop"]')
+    path.write_text('allow = ["laptop"]')
     assert len(selector.select().clients) == 2
     selector.rules = Rules.load(path)
     assert selector.select().clients == ("laptop",)
-    write(path, "allow = [")
+    path.write_text("allow = [")
     with pytest.raises(ConfigurationError, match="no rules"):
         selector.rules = Rules.load(path)
     assert selector.rules == Rules(allow=["laptop"])
 
 
-@pytest.mark.parametrize(
-    ("text", "match"), [("allow = [", "no rules"), ("", "no rule"), ("x = 1", "'x'"), ("a" * 4_000_001, "bytes")]
-)
-def test_a_file_that_cannot_be_used_is_refused(tmp_path, text, match):
-    with pytest.raises(ConfigurationError, match=match):
-        Rules.load(write(tmp_path / "rules.toml", text))
-
-
-def test_what_is_no_file_is_refused_at_once(tmp_path):
+def test_a_file_that_cannot_be_used_is_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path / "fifo", tmp_path, tmp_path / "no-such", "/dev/zero", "a\0b"):
         with pytest.raises(ConfigurationError):
             Rules.load(path)
-    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigurationError):
-        Rules.load(tmp_path / "bytes")
+    for content, match in ((b"", "no rule"), (b"x = 1", "'x'"), (b"a" * 4_000_001, "bytes"), (b"\xff\xfe", "no rules")):
+        (tmp_path / "rules.toml").write_bytes(content)
+        with pytest.raises(ConfigurationError, match=match):
+            Rules.load(tmp_path / "rules.toml")
 
 
 def test_a_table_of_rules_gives_the_same_rules():
@@ -550,30 +530,3 @@ def test_a_forgotten_client_begins_anew():
     selector.leave(["a"], forget=True)
     selector.join(["a"])
     assert selector.select().clients == ("a",)
-
-
-def test_a_crafted_file_does_not_load(tmp_path):
-    selector = make(Rules(most_per_window=1, window=5))
-    answered(selector, 3)
-    selector.save(tmp_path / "good.npz")
-    arrays, header = load_arrays(tmp_path / "good.npz", kind="selector")
-    bad = {
-        "rules.recent_slot": np.array([99] * len(arrays["rules.recent_slot"])),
-        "last_round": arrays["last_round"] + 99,
-        "last_s": arrays["last_s"] * np.nan,
-        "rules.recent_s": -arrays["rules.recent_s"],
-        "rules.recent_round": arrays["rules.recent_round"][::-1] + np.arange(len(arrays["rules.recent_round"]))[::-1],
-    }
-    for name, values in bad.items():
-        save_arrays(tmp_path / "bad.npz", {**arrays, name: values}, header, kind="selector")
-        with pytest.raises(StateFileError):
-            Selector.load(tmp_path / "bad.npz", Uniform())
-    for wrong in (
-        {"settings": header["settings"] | {"rules": {"alow": []}}},
-        {"settings": header["settings"] | {"rules": 3}},
-        {"rules": header["rules"] | {"clock_s": [0.0]}},
-        {"rules": 3},
-    ):
-        save_arrays(tmp_path / "bad.npz", arrays, header | wrong, kind="selector")
-        with pytest.raises(StateFileError):
-            Selector.load(tmp_path / "bad.npz", Uniform())

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace as replaced
 
 from federations import LETTERS_LIST, make, play
-from fedroster import COCS, RBCSF, EdgeSelector, Record, Selector
+from fedroster import RBCSF, Record, Selector
 from fedroster.errors import ConfigurationError, FedrosterError
 from fedroster.folder.events import BegunLine, Decided, Joined, Left, Set, Told
 from fedroster.selector.keeping import settings_of
@@ -36,32 +36,6 @@ def test_each_call_is_told_with_what_it_was_given():
     assert heard.learned_s.max() == 9.0
 
 
-def test_edge_servers_are_told():
-    events = []
-    selector = EdgeSelector(
-        COCS(),
-        budgets={"n": 1.0, "s": 2.0},
-        cohort_size=3,
-        clients=["a", "b"],
-        observers=[lambda e, _: events.append(e)],
-    )
-    selector.select(servers={"a": ["n", "s"], "b": ["s"]}, prices={"a": 0.5, "b": 1.0})
-    links = events[-1].asked.links
-    assert (links.row.tolist(), links.server.tolist(), links.price.tolist()) == ([0, 0, 1], [0, 1, 1], [0.5, 1.0])
-    assert events[-1].servers.shape == events[-1].chosen.shape
-
-
-def test_clients_that_pause_are_excluded_with_the_reason():
-    events = []
-    selector = make(list("abc"), observers=[lambda event, _: events.append(event)])
-    for _ in range(4):
-        selector.observe(selector.select().round, failed=selector.open_rounds()[selector.round])
-    paused = set(selector.paused())
-    selector.select()
-    assert paused
-    assert set(selector.ids_of(events[-1].excluded["paused"])) == paused
-
-
 def test_a_copy_has_no_observers():
     events = []
     copied = copy.deepcopy(make(list("abc"), observers=[lambda event, _: events.append(event)]))
@@ -70,23 +44,17 @@ def test_a_copy_has_no_observers():
     assert len(events) == seen
 
 
-def test_there_is_one_record(tmp_path):
-    with pytest.raises(ConfigurationError, match="2 records"):
-        make(list("abc"), observers=[Record(tmp_path / name) for name in "ab"])
-
-
-def test_what_is_no_observer_is_refused():
-    with pytest.raises(ConfigurationError, match="expected a callable"):
-        Selector(RBCSF(), cohort_size=1, observers=["tensorboard"])
+def test_what_is_no_observer_and_two_records_are_refused(tmp_path):
+    for observers in (["tensorboard"], [Record(tmp_path / name) for name in "ab"]):
+        with pytest.raises(ConfigurationError, match="observer"):
+            make(list("abc"), observers=observers)
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
         {"patience_rounds": 0},
-        {"longest_s": -1.0},
         {"longest_s": "slow"},
-        {"longest_absence": 0},
         {"failures": (False, -1, 1)},
         {"cohort_size": 7},
         {"budgets": [("a", 1.0)]},

@@ -8,14 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from federations import LETTERS, POLICY, make, play
 from fedroster import RBCSF, FailureRules, Selector
-from fedroster.core.state import load_arrays, save_arrays
-from fedroster.errors import ConfigurationError, FolderError, StateFileError
+from fedroster.errors import ConfigurationError, FolderError
 from fedroster.selector import settings_of
 
 
@@ -33,35 +31,6 @@ def test_ids_of_any_kind_survive(tmp_path):
     ids = ["", "a b", "é\u20ac\U0001f600", 'quote"', "back\\slash", "\x00.", -1, 2**70, "null", "\udcff"]
     make(ids).save(tmp_path / "state.npz")
     assert Selector.load(tmp_path / "state.npz", POLICY).clients == tuple(ids)
-
-
-def test_a_file_that_lacks_a_part(tmp_path):
-    path = tmp_path / "state.npz"
-    mixed().save(path)
-    arrays, header = load_arrays(path, kind="selector")
-    header = {name: value for name, value in header.items() if not name.startswith("format") and name != "kind"}
-    for name in ("here", "policy.backlog", "pending.slot"):
-        save_arrays(path, {key: value for key, value in arrays.items() if key != name}, header, kind="selector")
-        with pytest.raises(StateFileError, match=name):
-            Selector.load(path, POLICY)
-    for name in ("ids", "round", "pending"):
-        save_arrays(path, arrays, {key: value for key, value in header.items() if key != name}, kind="selector")
-        with pytest.raises(StateFileError, match=name):
-            Selector.load(path, POLICY)
-    save_arrays(path, arrays | {"policy.backlog": np.zeros(2)}, header, kind="selector")
-    with pytest.raises(StateFileError, match=r"'policy.backlog' in the state file has shape \(2,\)"):
-        Selector.load(path, POLICY)
-
-
-def test_whole_numbers_are_floats(tmp_path):
-    selector = Selector(RBCSF(V=20, beta=0.1), cohort_size=1, num_features=1, clients=["a", "b"])
-    selector.save(tmp_path / "state.npz")
-    again = Selector.load(tmp_path / "state.npz", RBCSF(V=20.0, beta=0.1))
-    again.save(tmp_path / "state.npz")
-    assert Selector.load(tmp_path / "state.npz", RBCSF(V=20, beta=0.1)).clients == ("a", "b")
-    for other in (RBCSF(V=2, beta=0.1), RBCSF(V=20.5, beta=0.1), RBCSF(V=200, beta=0.1), RBCSF(V=20, beta=0.0)):
-        with pytest.raises(StateFileError, match="belongs to"):
-            Selector.load(tmp_path / "state.npz", other)
 
 
 # --- other rules after a restart ---------------------------------------------------------------------------------

@@ -21,30 +21,20 @@ TOLD = {
     "a round to come": ({"round": 9}, "9, which has not begun; the last one was 1"),
     "round 0": ({"round": 0}, "round 0"),
     "a truth value for a round": ({"round": True}, "round True"),
-    "a fraction for a round": ({"round": 1.0}, r"round 1\.0"),
     "a list for a round": ({"round": [1]}, r"round \[1\]"),
     "who was not chosen": ({"times_s": {"a": 1.0, "c": 1.0}}, "'c' was not chosen in round 1"),
     "a stranger": ({"dropped": ["a", "x"]}, "'x' was not chosen"),
     "1.0 for client 1": ({"times_s": {1.0: 1.0}}, "1.0 was not chosen"),
-    "True for client 1": ({"times_s": {True: 1.0}}, "True was not chosen"),
-    "False among the dropped": ({"dropped": [False]}, "False was not chosen"),
-    "bytes for a client": ({"times_s": {b"a": 1.0}}, "b'a'"),
     "what cannot be hashed": ({"failed": [([],)]}, "was not chosen"),
     "a time again": ({"times_s": {1: 1.0}}, "1 has given feedback"),
     "a second outcome": ({"dropped": [1]}, "1 has given feedback"),
     "two outcomes": ({"failed": ["a"]}, "'a' has two outcomes"),
-    "dropped twice": ({"times_s": {}, "dropped": ["a", "a"]}, "'a' has two outcomes"),
     "a status and a list": ({"times_s": {}, "status": {"a": Status.FAILED}, "dropped": ["a"]}, "two outcomes"),
-    "a status and a time": ({"status": {"a": Status.FAILED}}, "two outcomes"),
     "a status of a stranger": ({"status": {"x": Status.FAILED}}, "'x' was not chosen"),
     "late without a time": ({"times_s": {}, "late": ["a"]}, "'a' is late .* no time"),
-    "late and dropped": ({"times_s": {}, "dropped": ["a"], "late": ["a"]}, "'a' is late .* no time"),
-    "late and not chosen": ({"late": ["c"]}, "'c' was not chosen"),
     "completed without a time": ({"times_s": {}, "status": {"a": Status.COMPLETED}}, "'a' is completed .* no time"),
-    "a status without a time": ({"times_s": {}, "status": {"a": Status.LATE}}, "'a' is late .* no time"),
     "a loss of a client that dropped": ({"times_s": {}, "dropped": ["a"], "losses": {"a": 1.0}}, "'a' is in losses"),
     "a loss of no client": ({"losses": {"c": 1.0}}, "'c' is in losses"),
-    "samples of no client": ({"num_samples": {"x": 1.0}}, "'x' is in num_samples"),
     "a loss of True": ({"losses": {True: 1.0}}, "True is in losses"),
 }
 """What is told of a round, or of a client in it, that cannot be: a FeedbackError."""
@@ -53,24 +43,15 @@ VALUES = {
     "times as a list": ({"times_s": [("a", 1.0)]}, "times_s is a list"),
     "a loss that is NaN": ({"losses": {"a": math.nan}}, "losses of client 'a' is nan"),
     "a loss that is text": ({"losses": {"a": "low"}}, "losses of client 'a' is 'low'"),
-    "a loss beyond any float": ({"losses": {"a": HUGE}}, "losses"),
     "a squared loss below 0": ({"squared_losses": {"a": -1.0}}, "squared_losses of client 'a' is -1.0; .* >= 0"),
-    "a squared loss beyond any float": ({"squared_losses": {"a": HUGE}}, "squared_losses"),
     "no samples": ({"num_samples": {"a": 0}}, "num_samples of client 'a' is 0; .* > 0"),
-    "True samples": ({"num_samples": {"a": True}}, "num_samples of client 'a' is True"),
-    "samples beyond any float": ({"num_samples": {"a": HUGE}}, "num_samples"),
     "losses as a list": ({"losses": [0.5]}, "losses are a list"),
     "the round's length": ({"round_s": HUGE}, "round_s"),
     "a word for a status": ({"times_s": {}, "status": {"a": "failed"}}, "status of client 'a' is 'failed'"),
     "a list of states": ({"status": ["a"]}, "status is a list"),
     "a word that again does not know": ({"again": "sometimes"}, "again is 'sometimes'"),
     "one id that is late": ({"late": "a"}, "late is the string 'a'"),
-    "one id that dropped": ({"times_s": {}, "dropped": "a"}, "dropped is the string 'a'"),
-    "one id that failed": ({"times_s": {}, "failed": "a"}, "failed is the string 'a'"),
     "no late ones": ({"late": None}, "late"),
-    "no dropped ones": ({"dropped": None}, "dropped"),
-    "a number of failed ones": ({"failed": 1}, "failed"),
-    "bytes as failed ones": ({"failed": b"a"}, "failed"),
     "no unlearned ones": ({"unlearned": None}, "unlearned"),
     "arrays among the unlearned": ({"unlearned": [np.zeros(2)]}, "client id is array"),
     "costs of a flat federation": ({"costs": {"a": 1.0}}, "without edge servers"),
@@ -84,26 +65,17 @@ VALUES |= {
 
 ASK = {
     "NaN": ({1: [1.0], "a": [math.nan]}, {}, r"client 'a' are \[nan\]; expected finite"),
-    "infinity": ({"a": [math.inf]}, {}, r"client 'a' are \[inf\]"),
-    "minus infinity": ([[1.0], [-math.inf]], {}, r"client 'a' are \[-inf\]"),
     "a negative number": ({"a": [-0.5]}, {}, r"client 'a' are \[-0.5\]; .* >= 0"),
     "None": ({"a": [None]}, {}, r"client 'a' are \[nan\]"),
     "a number beyond any float": ({1: [HUGE], "a": [1.0]}, {}, None),
-    "an array of such": ([[HUGE], [1.0]], {}, None),
     "too many features": ({"a": [1.0, 2.0]}, {}, r"shape \(1, 2\)"),
-    "no features": ({"a": []}, {}, r"shape \(1, 0\)"),
     "a scalar": ({"a": 1.0}, {}, r"shape \(1,\)"),
-    "scalars": ({1: 1.0, "a": 2.0}, {}, r"expected \(2, 1\), a list of num_features = 1 numbers"),
-    "a matrix for a client": ({"a": [[1.0]]}, {}, r"shape \(1, 1, 1\)"),
     "ragged rows": ({1: [1.0], "a": [1.0, 2.0]}, {}, "not an array of numbers"),
-    "text": ({"a": ["fast"]}, {}, "not an array of numbers"),
     "digits as text": ([["1.0"], ["2.0"]], {}, "not an array of numbers"),
     "complex numbers": ([[1j], [1.0]], {}, "not an array of numbers"),
     "a sentence": ("ab", {}, "contexts are the string 'ab'"),
     "bytes": (b"a", {}, None),
     "a vector": ([1.0, 2.0], {}, r"shape \(2,\)"),
-    "too few rows": ([[1.0]], {}, r"shape \(1, 1\)"),
-    "too many rows": ([[1.0]] * 3, {}, r"shape \(3, 1\)"),
     "too many columns": (np.ones((2, 2)), {}, r"shape \(2, 2\)"),
     "rows against clients": ([[1.0]], {"clients": [1, "a"]}, r"expected \(2"),
     "a client twice": ([[1.0]] * 2, {"clients": ["a", "a"]}, "'a' is named twice"),
@@ -112,11 +84,8 @@ ASK = {
     "a longer id": ({LONGER: [1.0]}, {}, None),
     "integers as availability": ([[1.0]] * 2, {"available": [1, 0]}, "available has type int"),
     "text as availability": ([[1.0]] * 2, {"available": ["y", "n"]}, "has type <U"),
-    "short availability": ([[1.0]] * 2, {"available": [True]}, r"shape \(1,\)"),
     "long availability": ([[1.0]] * 2, {"available": [True] * 3}, r"shape \(3,\)"),
-    "flat availability": ([[1.0]] * 2, {"available": True}, r"shape \(\)"),
     "mapping and clients": ({"a": [1.0]}, {"clients": ["a"]}, "a mapping names clients"),
-    "mapping and availability": ({"a": [1.0]}, {"available": [True]}, "a mapping names clients"),
 }
 
 
@@ -193,12 +162,6 @@ def test_what_a_selector_is_made_with_is_refused(words):
         Selector(RBCSF(), **{"cohort_size": 2} | words)
 
 
-@pytest.mark.parametrize("words", [{"V": HUGE}, {"beta": HUGE}, {"alpha": HUGE}, {"V": float("nan")}], ids=shown)
-def test_what_a_policy_is_made_with_is_refused(words):
-    with pytest.raises(FedrosterError):
-        RBCSF(**words)
-
-
 @pytest.mark.parametrize("budgets", [{"n": HUGE}, {"n": -1.0}, {1: 1.0}, {b"n": 1.0}, {}, None, ["n"]], ids=shown)
 def test_budgets_are_refused(budgets):
     with pytest.raises(FedrosterError):
@@ -210,18 +173,14 @@ def test_budgets_are_refused(budgets):
     [
         {"prices": {1: HUGE, "a": 1.0}},
         {"prices": [1.0, -1.0]},
-        {"prices": [1.0, math.nan]},
         {"prices": [1.0, "free"]},
-        {"prices": [1.0, "2.0"]},
         {"prices": np.array([1.0, 2j])},
-        {"prices": 1.0},
         {"prices": {1: 1.0}},
         *[{"prices": [1.0] * count} for count in (1, 3)],
         *[{"servers": [["n"]] * count} for count in (1, 3)],
         {"servers": {1: ["n"]}},
         {"servers": [["n"], np.array("n")]},
         {"servers": "nn"},
-        {"servers": b"nn"},
         {"prices": "12", "servers": None},
     ],
     ids=shown,

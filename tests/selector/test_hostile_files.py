@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from federations import LETTERS_LIST
-from fedroster import EdgeSelector, Selector
+from fedroster import EdgeSelector, Rules, Selector, Uniform
 from fedroster.catalogue import make_policy
 from fedroster.core.problem import ProblemSpec
 from fedroster.core.state import load_arrays, save_arrays
@@ -26,6 +26,8 @@ EDGE = ["cocs", "partial-pooling", "cucb", "cucb-pairs", "linucb", "linucb-pairs
 def federation(name):
     """A selector with a history."""
     options = {"cohort_size": 3, "clients": LETTERS_LIST, "num_features": 2}
+    if name == "ruled":
+        return Selector(Uniform(), **options, rules=Rules(most_per_window=3, window=5))
     if name in FLAT:
         return Selector(make_policy(name), **options)
     return EdgeSelector(make_policy(name), budgets={"n": 2.0, "s": 2.0}, **options)
@@ -41,12 +43,15 @@ def go(selector, rounds, seed=0):
 
 
 def changed(path, arrays, header=()):
-    """The same file with other content."""
+    """The same file with other content; without what is None."""
     with np.load(path) as file:
         held = {name: file[name] for name in file.files} | arrays
+    held = {name: value for name, value in held.items() if value is not None}
     head = json.loads(held.pop("__header__").tobytes())
     for name, value in dict(header).items():
         head[name] = head[name] | value if isinstance(value, dict) else value
+        if value is None:
+            del head[name]
     head["arrays"] = sorted(held)
     np.savez(path, __header__=np.frombuffer(json.dumps(head).encode(), np.uint8), **held)
 
@@ -82,8 +87,20 @@ def one_client(held):
     return {"policy.pool.client": np.where(clients < 0, clients, 0)}
 
 
+def backwards(held):
+    """Rounds of rules that do not ascend."""
+    return {"rules.recent_round": held["rules.recent_round"][::-1].copy()}
+
+
 BELIEF = "policy.belief.times"
 ARRAYS = [
+    *[("rbcs-f", lambda held, name=name: {name: None}, name) for name in ("here", "policy.backlog", "pending.slot")],
+    ("rbcs-f", lambda held: {"policy.backlog": np.zeros(2)}, r"'policy.backlog' in the state file has shape \(2,\)"),
+    ("ruled", filled("rules.recent_slot", 99), "recent_slot"),
+    ("ruled", filled("rules.recent_s", -1.0), "recent_s"),
+    ("ruled", filled("last_round", 99), "last_round"),
+    ("ruled", filled("last_s", np.nan), "last_s"),
+    ("ruled", backwards, "do not ascend"),
     ("rbcs-f", filled("pending.slot", 10**6), "'pending.slot' in the state file has values from 1000000"),
     ("random", lambda held: {"due": held["present"], "present": held["due"] - 1}, "'due'"),
     ("floor", filled(f"{BELIEF}.square", 1e308), "has values from"),
@@ -95,6 +112,11 @@ ARRAYS = [
     ("partial-pooling", without_an_end, r"are in use, and \d+ are counted"),
 ]
 HEADERS = [
+    *[({name: None}, name) for name in ("ids", "round", "pending")],
+    ({"settings": {"rules": {"alow": []}}}, "alow"),
+    ({"settings": {"rules": 3}}, "rules"),
+    ({"rules": {"clock_s": [0.0]}}, "clock_s"),
+    ({"rules": 3}, "it is no selector"),
     ({"capacity": 10**8}, "'here' in the state file is bool of shape"),
     ({"capacity": 10**12}, "'here'"),
     ({"capacity": -1}, "capacity in the state file is -1; expected an integer in 1"),

@@ -11,7 +11,7 @@ import pytest
 from fedroster import RBCSF, Floor, Group, Record, Rules, Selector
 from fedroster.catalogue import make_policy
 from fedroster.engine.report import RoundSink
-from fedroster.errors import ConfigurationError, RoundNotBegunError
+from fedroster.errors import RoundNotBegunError
 from fedroster.lab.pages.log_page import View
 from fedroster.record import Log
 
@@ -36,14 +36,6 @@ def flow(selector, places, *, start=None):
         loss = {client: float(rng.random())}
         selector.observe(number, times_s={client: SLOW[client]}, losses=loss, num_samples={client: 9.0})
     return chosen, (now_s, at_work)
-
-
-@pytest.mark.parametrize("at_most", [0, 3, 1.0, True])
-def test_places_must_be_some_of_the_cohort(at_most):
-    selector = Selector(make_policy("random"), cohort_size=2, clients=["a", "b"])
-    with pytest.raises(ConfigurationError, match="at_most is"):
-        selector.select(at_most=at_most)
-    assert selector.round == 0
 
 
 def test_a_promised_rate_is_one_of_the_places():

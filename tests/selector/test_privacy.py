@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from federations import answered
-from fedroster import COCS, EdgeSelector, FailureRules, Rules, Selector, Uniform
+from fedroster import EdgeSelector, FailureRules, Rules, Selector, Uniform
 from fedroster.catalogue import make_policy, policies
 from fedroster.core.problem import Selection
 from fedroster.core.protocols import Stateless
@@ -114,11 +114,6 @@ def test_without_rules_nothing_limits_participation_and_forgetting_ends_a_claim(
     assert (selector.privacy().separation, selector.privacy().participations) == (3, 4)
     selector.leave(cohort.clients[:1], forget=True)
     assert (selector.privacy().separation, selector.privacy().participations) == (1, None)
-
-
-def test_edge_servers_too():
-    selector = EdgeSelector(COCS(), budgets={"n": 2.0}, cohort_size=2, clients=CLIENTS)
-    assert selector.privacy().draws == "never"
 
 
 def test_a_round_that_left_members_out_ends_the_claim_of_sampling(tmp_path):
