@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 import numpy as np
 from numpy.random import Generator
@@ -63,10 +64,8 @@ class _Draft:
         return rows if number is None else rows & (self._group == number)
 
     def num_clients(self) -> int:
-        """How many clients can be taken."""
-        if self._context.client is None:
-            return int(np.count_nonzero(self.free))
-        return int(np.unique(self._client[self.free]).shape[0])
+        """How many clients can be taken, whatever the number of their links."""
+        return int(np.count_nonzero(np.bincount(self._client[self.free])))
 
     def counts(self, links: IntArray) -> IntArray:
         """How many rows are of each group."""
@@ -139,14 +138,15 @@ def compose(ask: Ask, context: RoundContext, limits: Limits, *, rng: Generator) 
     Raises:
         RoundNotBegunError: If a least number is impossible; names the causes.
     """
+
+    def refuse(what: str, number: int = -1) -> NoReturn:
+        raise RoundNotBegunError(f"round {context.round} is not begun: {what}{limits.causes(number)}")
+
     cohort = _Draft(ask, context, limits, rng)
     least = max(limits.least_cohort - limits.at_work, 0)
-    start = f"round {context.round} is not begun: "
+    expected = f"expected least_cohort = {limits.least_cohort}"
     if (reach := cohort.num_clients()) < least:
-        raise RoundNotBegunError(
-            f"{start}{counted(reach + limits.at_work, 'client')} can take part; expected least_cohort = "
-            f"{limits.least_cohort}{limits.causes(-1)}"
-        )
+        refuse(f"{counted(reach + limits.at_work, 'client')} can take part; {expected}")
     free = ask(context)
     if cohort.keeps(free.links, least):
         return free
@@ -159,10 +159,8 @@ def compose(ask: Ask, context: RoundContext, limits: Limits, *, rng: Generator) 
             cohort.take(cohort.choice(cohort.pool(rank, number), places))
         cohort.draw(cohort.pool(None, number), min(int(cohort.need[number]), cohort.places))
         if lacks := int(cohort.need[number]):
-            raise RoundNotBegunError(
-                f"{start}group {name!r} lacks {counted(lacks, 'client')} that can take part; expected at least "
-                f"{wanted} in a cohort{limits.causes(number)}"
-            )
+            missing = f"group {name!r} lacks {counted(lacks, 'client')} that can take part"
+            refuse(f"{missing}; expected at least {wanted} in a cohort", number)
     for rank in ranks:
         is_open = True
         while is_open and cohort.places:
@@ -173,9 +171,6 @@ def compose(ask: Ask, context: RoundContext, limits: Limits, *, rng: Generator) 
     for rank in ranks:
         cohort.draw(cohort.pool(rank), min(least - cohort.links.shape[0], cohort.places))
     if cohort.links.shape[0] < least:
-        raise RoundNotBegunError(
-            f"{start}its limits leave places for {counted(cohort.links.shape[0], 'client')}; "
-            f"expected least_cohort = {limits.least_cohort}{limits.causes(-1)}"
-        )
+        refuse(f"its limits leave places for {counted(cohort.links.shape[0], 'client')}; {expected}")
     links = np.sort(cohort.links)
     return Selection(context.round, links, drawn=None if cohort.drawn is None else cohort.drawn[links])

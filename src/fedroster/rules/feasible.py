@@ -7,7 +7,8 @@ than it is available.  A group that owes at least :math:`L` places to each cohor
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,21 +38,19 @@ def paces(rules: Rules, round_s: float | None = None) -> dict[str, tuple[float, 
     Rules in time say nothing where ``round_s``, from one round to the next, is not known.
     """
     found = {}
-    if (every := int(rules.least_separation)) > 1:
+    every, most, window_s = int(rules.least_separation), rules.most_per_window, rules.window_s
+    if every > 1:
         found["least_separation"] = 1.0 / every, f"lets a client take part in 1 of {every}"
-    if rules.most_per_window is not None and isinstance(rules.window, int):
-        rate = rules.most_per_window / rules.window
-        found["most_per_window"] = rate, f"in {rules.window} rounds is a rate of {rate:g}"
+    if most is not None and isinstance(rules.window, int):
+        found["most_per_window"] = (rate := most / rules.window), f"in {rules.window} rounds is a rate of {rate:g}"
     if round_s is not None:
+        where = f"where a round takes {round_s:g} s"
         if rules.least_separation_s:
             rate = round_s / rules.least_separation_s
-            found["least_separation_s"] = rate, f"is a rate of {rate:.3g} where a round takes {round_s:g} s"
-        if rules.most_per_window is not None and rules.window_s is not None:
-            rate = rules.most_per_window * round_s / rules.window_s
-            found["most_per_window"] = (
-                rate,
-                f"in {rules.window} is a rate of {rate:.3g} where a round takes {round_s:g} s",
-            )
+            found["least_separation_s"] = rate, f"is a rate of {rate:.3g} {where}"
+        if most is not None and window_s is not None:
+            rate = most * round_s / window_s
+            found["most_per_window"] = rate, f"in {rules.window} is a rate of {rate:.3g} {where}"
     return found
 
 
@@ -120,15 +119,13 @@ def _rounds_that_cannot_begin(
     how = f", each at most {pace:.3g} times a round ({name} = {getattr(rules, name)})" if name else ""
     sizes = np.bincount(group + 1, minlength=len(rules.groups) + 1)
     gives = np.bincount(group + 1, weights=np.minimum(pace, availability), minlength=len(rules.groups) + 1)
-    tops = [
-        size if each.most is None else each.most for each, size in zip(rules.groups.values(), sizes[1:], strict=True)
-    ]
-    parts = [
-        (f"least of {called}", f"group {called!r}", each.least, int(size), int(size), float(give))
-        for (called, each), size, give in zip(rules.groups.items(), sizes[1:], gives[1:], strict=True)
+    tops = [math.inf if each.most is None else each.most for each in rules.groups.values()]
+    parts: list[Any] = [
+        (f"least of {called}", f"group {called!r}", each.least, size, size, give)
+        for (called, each), size, give in zip(rules.groups.items(), sizes[1:].tolist(), gives[1:], strict=True)
     ]
     reach, give = (each[0] + np.minimum(each[1:], tops).sum() for each in (sizes, gives))
-    parts.append(("least_cohort", "the federation", rules.least_cohort, int(sizes.sum()), int(reach), float(give)))
+    parts.append(("least_cohort", "the federation", rules.least_cohort, group.shape[0], int(reach), give))
     ends: dict[int, str] = {}
     for kind, what, least, size, fit, places in parts:
         needed, has = f"{kind.partition(' ')[0]} = {least}", f"{what} has {counted(size, 'client')}"

@@ -187,8 +187,15 @@ class Rules(Named):
         keep(self, "priorities", {str(name): value for name, value in _mapping("priorities", self.priorities).items()})
         for name, value in self.priorities.items():
             check_integer(f"priority of {name!r}", value, least=-(2**63))
-        check_integer("least_cohort", self.least_cohort, least=0)
         check_number("least_separation_s", self.least_separation_s, least=0.0)
+        least = {"least_cohort": 0, "most_participations": 0, "most_per_window": 1, "window": 1, "least_separation": 1}
+        for limit in least:
+            value = getattr(self, limit)
+            if limit in ("window", "least_separation") and isinstance(value, str):
+                _seconds(limit, value)
+            elif value is not None or limit.startswith("least"):
+                check_integer(limit, value, least=least[limit])
+                keep(self, limit, int(value))
         if isinstance(self.least_separation, str):
             if self.least_separation_s:
                 raise ConfigurationError(
@@ -196,16 +203,6 @@ class Rules(Named):
                 )
             keep(self, "least_separation_s", _seconds("least_separation", self.least_separation))
             keep(self, "least_separation", 1)
-        else:
-            check_integer("least_separation", self.least_separation, least=1)
-            keep(self, "least_separation", int(self.least_separation))
-        if isinstance(self.window, str):
-            _seconds("window", self.window)
-        for limit, least in (("most_participations", 0), ("most_per_window", 1), ("window", 1)):
-            value = getattr(self, limit)
-            if value is not None and not (limit == "window" and isinstance(value, str)):
-                check_integer(limit, value, least=least)
-                keep(self, limit, int(value))
         if (self.most_per_window is None) != (self.window is None):
             raise ConfigurationError(
                 f"most_per_window is {self.most_per_window} and window is {self.window}; expected both or neither"

@@ -190,26 +190,27 @@ class Views(Named):
         more than what happened: a later rule does not undo earlier rounds.
         """
         book, here = self._book, self._members.here
-        separation = min(int(book.rules.least_separation), book.closest or int(book.rules.least_separation))
-        most, so_far = book.rules.most_participations, int(self._members.chosen.max(initial=0))
+        separation, most = int(book.rules.least_separation), book.rules.most_participations
+        if book.has_forgotten:
+            separation, most = 1, None
         num_members = int(np.count_nonzero(here))
         were_all_there = bool((self._members.seen[here] == self.round).all())
-        may_pause = self._guard.failures.pause_after > 0
-        left_out = were_all_there and not book.drew_from_all and book.is_empty
         against = {
             "rules exclude clients, or shape cohorts": not book.is_empty,
-            "clients that fail pause (FailureRules(pause_after=0) lets them stay)": may_pause,
+            "clients that fail pause (FailureRules(pause_after=0) lets them stay)": self._guard.failures.pause_after,
             "reach, prices and budgets of edge servers shape cohorts": self._settings.budgets is not None,
             "some members were not available in some rounds": not were_all_there,
-            "in some rounds, a rule, a pause or work under way kept members out of the draw": left_out,
+            "in some rounds, a rule, a pause or work under way kept members out of the draw": (
+                were_all_there and not book.drew_from_all and book.is_empty
+            ),
             "there are no members": not num_members,
         }
         return privacy_of(
             self._learner.policy,
-            against,
+            [reason for reason, holds in against.items() if holds],
             sampled=(self._learner.spec.cohort_size, num_members),
-            separation=1 if book.has_forgotten else separation,
-            participations=None if most is None or book.has_forgotten else max(most, so_far),
+            separation=min(separation, book.closest or separation),
+            participations=None if most is None else max(most, int(self._members.chosen.max(initial=0))),
         )
 
     def backlog(self) -> dict[ClientId, float]:
@@ -327,20 +328,29 @@ class Booking(Views):
 
     def _context(self, asked: Asked, barred: Barred, seen: BoolArray) -> RoundContext:
         """What the policy gets; ``seen`` are the slots whose clients are available."""
+        can = self._members.here & ~barred.out
+        here = self._members.here & ~(self._guard.resting() & ~seen | barred.away)
+        number, places = self.round + 1, asked.places or self._learner.spec.cohort_size
+        if (links := asked.links) is not None:
+            row = links.row
+            return RoundContext(
+                round=number,
+                features=asked.rows[row],
+                available=(asked.available & can[asked.slot])[row],
+                cohort_size=places,
+                client=asked.slot[row],
+                server=links.server,
+                cost=self._guard.charged(asked.slot, links.price)[row],
+                budget=np.array([budget for _, budget in self._settings.budgets or ()]),
+                members=here,
+            )
         features = asked.rows
         if expects_times(self._learner.policy) and asked.known:
             features = self._guard.believed(asked.slot, asked.rows, asked.available)
         if seen is not asked.available:  # rows are not slots
             believed, features = features, np.zeros((asked.rows.shape[1], seen.shape[0])).T
             features[asked.slot] = believed
-        here = self._members.here & ~(self._guard.resting() & ~seen | barred.away)
-        return RoundContext(
-            round=self.round + 1,
-            features=features,
-            available=seen & self._members.here & ~barred.out,
-            cohort_size=asked.places or self._learner.spec.cohort_size,
-            members=None if here.all() else here,
-        )
+        return RoundContext(number, features, seen & can, places, members=None if here.all() else here)
 
     def _heard(
         self,

@@ -6,17 +6,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Unpack, cast
 
-import numpy as np
 from numpy.typing import ArrayLike
 
-from fedroster.core.arrays import BoolArray, IntArray
+from fedroster.core.arrays import IntArray
 from fedroster.core.checks import check_number, shown
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.ids import ClientId
-from fedroster.core.problem import RoundContext
 from fedroster.core.protocols import AnyPolicy
 from fedroster.folder.events import Asked, BegunLine, Reach
-from fedroster.rules.rulebook import Barred
 from fedroster.selector.calls import whole
 from fedroster.selector.candidates import Contexts, links_of, prices_of
 from fedroster.selector.keeping import Beginnings, made_with
@@ -135,22 +132,6 @@ class EdgeSelector(Selector):
         asked = super()._asked(contexts, **named)
         row, server = links_of(self._members, list(self.budgets), servers, asked.slot)
         return replace(asked, links=Reach(row, server, prices_of(self._members, prices, asked.slot)))
-
-    def _context(self, asked: Asked, barred: Barred, seen: BoolArray) -> RoundContext:
-        links = cast("Reach", asked.links)
-        usable = asked.available & (self._members.here & ~barred.out)[asked.slot]
-        cost = self._guard.charged(asked.slot, links.price)
-        return RoundContext(
-            round=self.round + 1,
-            features=asked.rows[links.row],
-            available=usable[links.row],
-            cohort_size=asked.places or self.cohort_size,
-            client=asked.slot[links.row],
-            server=links.server,
-            cost=cost[links.row],
-            budget=np.array(list(self.budgets.values())),
-            members=self._members.here & ~(self._guard.resting() & ~seen | barred.away),
-        )
 
 
 KINDS: dict[str, type[Selector]] = {Selector._KIND: Selector, EdgeSelector._KIND: EdgeSelector}

@@ -68,11 +68,7 @@ class SavedFiles:
 
     @contextmanager
     def replacing(self, path: str, *, replace: bool) -> Iterator[None]:
-        """Hold a file while it is written.
-
-        Args:
-            path: The file.
-            replace: Whether to replace what another writer has left.
+        """Hold a file while it is written; ``replace`` also what another writer has left.
 
         Raises:
             InUseError: If another writer holds the file, or has written it since this one read or wrote it.

@@ -13,7 +13,6 @@ Selection alone protects no one.  Two things about it enter the accounting of a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -91,21 +90,20 @@ def reads(policy: AnyPolicy) -> Reads:
 
 def privacy_of(
     policy: AnyPolicy,
-    circumstances: Mapping[str, bool],
+    circumstances: list[str],
     *,
     sampled: tuple[int, int],
     separation: int,
     participations: int | None,
 ) -> Privacy:
     """Collect the claims, against which circumstances speak; ``sampled`` are m and N, and then come b and k."""
-    how = draws(policy)
-    against = []
+    how, name, against = draws(policy), type(policy).__name__, []
     if how != "uniform":
         why = "it draws nothing at random" if how == "never" else "clients may have different probabilities"
-        against.append(f"{type(policy).__name__} does not draw uniformly: {why}")
+        against.append(f"{name} does not draw uniformly: {why}")
     if callable(getattr(policy, "weights", None)):
-        against.append(f"{type(policy).__name__} weighs updates: one client's may count for more than another's")
-    against += [reason for reason, holds in circumstances.items() if holds]
+        against.append(f"{name} weighs updates: one client's may count for more than another's")
+    against += circumstances
     conditions = (
         "every member is available in every round, and none is left out because it is busy",
         "the seed and the cohorts stay secret (draws are of a generator for simulation, not for cryptography)",
