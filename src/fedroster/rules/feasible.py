@@ -122,9 +122,9 @@ def _rounds_that_cannot_begin(
     tops = [math.inf if each.most is None else each.most for each in rules.groups.values()]
     parts: list[Any] = [
         (f"least of {called}", f"group {called!r}", each.least, size, size, give)
-        for (called, each), size, give in zip(rules.groups.items(), sizes[1:].tolist(), gives[1:], strict=True)
+        for (called, each), size, give in zip(rules.groups.items(), sizes[1:].tolist(), gives[1:].tolist(), strict=True)
     ]
-    reach, give = (each[0] + np.minimum(each[1:], tops).sum() for each in (sizes, gives))
+    reach, give = (float(each[0] + np.minimum(each[1:], tops).sum()) for each in (sizes, gives))
     parts.append(("least_cohort", "the federation", rules.least_cohort, group.shape[0], int(reach), give))
     ends: dict[int, str] = {}
     for kind, what, least, size, fit, places in parts:

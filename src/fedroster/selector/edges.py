@@ -139,11 +139,5 @@ KINDS: dict[str, type[Selector]] = {Selector._KIND: Selector, EdgeSelector._KIND
 
 
 def begun(policy: AnyPolicy, event: BegunLine) -> Selector:
-    """A selector at the beginning that a log tells of; a log never says which code to run.
-
-    Raises:
-        ConfigurationError: If it is none of a selector.
-    """
-    if event.of not in KINDS:
-        raise ConfigurationError(f"the log is of a {shown(event.of)}; expected one of {', '.join(KINDS)}")
+    """A selector at the beginning that a log of one tells of; a log never says which code to run."""
     return KINDS[event.of](policy, **made_with(event.settings, event.num_features))

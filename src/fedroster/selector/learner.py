@@ -164,13 +164,11 @@ class Learner:
         return book
 
     def followed(self, policy: AnyPolicy, round: int) -> Change:
-        """The going on with a policy of other parameters, which knows what was learned.
+        """The going on with a policy of the same class and other parameters, which knows what was learned.
 
         Raises:
-            ConfigurationError: If it is of another class, or its state has another shape.
+            ConfigurationError: If its state has another shape.
         """
-        if type(policy) is not type(self.policy):
-            raise ConfigurationError(f"the policy is {policy!r}; expected a {type(self.policy).__name__}, as before")
         fresh = policy.init(self.spec, rng=self.streams.at("policy-init"))
         try:
             state = unpack(fresh, pack(self.state), "", spec=self.spec, round=round)

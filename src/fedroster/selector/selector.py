@@ -333,12 +333,14 @@ class Selector(Kept):
     @policy.setter
     def policy(self, value: AnyPolicy) -> None:
         with self._calls:
-            self._learner.followed(value, self.round)
-            self._check_promise(value)
             try:
                 as_labelled(repr(value), self.policy)
             except StateFileError as error:
-                raise ConfigurationError(f"a log cannot hold {value!r} ({error})") from error
+                expected = (
+                    f"expected a {type(self.policy).__name__}, as before, of numbers and text, which a log can hold"
+                )
+                raise ConfigurationError(f"the policy is {value!r}; {expected} ({error})") from error
+            self._check_promise(value)
             if repr(value) != repr(self.policy):
                 self._commit(Set(settings=self._settings, policy=repr(value)))
                 self._warn()
