@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,7 @@ class SavedFiles:
             InUseError: If another writer holds the file, or has written it since this one read or wrote it.
         """
         target = Path(os.path.realpath(path))
-        with _held(target) if target.parent.is_dir() else nullcontext():
+        with _held(target):
             there = _identity(target)
             if not replace and there is not None and there != self._known.get(os.fspath(target)):
                 raise InUseError(

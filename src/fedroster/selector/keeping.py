@@ -73,7 +73,7 @@ class Kept(Booking):
             OSError: If it cannot be written; the old file stays as it was.
         """
         path = path_of(path)
-        folder = Path(path).parent
+        folder = Path(os.path.realpath(path)).parent
         if not folder.is_dir():
             raise FolderError(f"{path!r} cannot be saved: there is no folder {str(folder)!r}; make it first")
         with self._calls, self._files.replacing(path, replace=replace):

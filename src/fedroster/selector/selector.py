@@ -336,10 +336,8 @@ class Selector(Kept):
             try:
                 as_labelled(repr(value), self.policy)
             except StateFileError as error:
-                expected = (
-                    f"expected a {type(self.policy).__name__}, as before, of numbers and text, which a log can hold"
-                )
-                raise ConfigurationError(f"the policy is {value!r}; {expected} ({error})") from error
+                expected = f"a {type(self.policy).__name__}, as before, of numbers and text, which a log can hold"
+                raise ConfigurationError(f"the policy is {value!r}; expected {expected} ({error})") from error
             self._check_promise(value)
             if repr(value) != repr(self.policy):
                 self._commit(Set(settings=self._settings, policy=repr(value)))
