@@ -38,7 +38,8 @@ def paces(rules: Rules, round_s: float | None = None) -> dict[str, tuple[float, 
     Rules in time say nothing where ``round_s``, from one round to the next, is not known.
     """
     found = {}
-    every, most, window_s = int(rules.least_separation), rules.most_per_window, rules.window_s
+    every = int(rules.least_separation)
+    most, window_s = rules.most_per_window, rules.window_s
     if every > 1:
         found["least_separation"] = 1.0 / every, f"lets a client take part in 1 of {every}"
     if most is not None and isinstance(rules.window, int):

@@ -190,9 +190,11 @@ class Views(Named):
         more than what happened: a later rule does not undo earlier rounds.
         """
         book, here = self._book, self._members.here
-        separation, most = int(book.rules.least_separation), book.rules.most_participations
+        separation = int(book.rules.least_separation)
+        most = book.rules.most_participations
         if book.has_forgotten:
-            separation, most = 1, None
+            separation = 1
+            most = None
         num_members = int(np.count_nonzero(here))
         were_all_there = bool((self._members.seen[here] == self.round).all())
         against = {
@@ -330,7 +332,8 @@ class Booking(Views):
         """What the policy gets; ``seen`` are the slots whose clients are available."""
         can = self._members.here & ~barred.out
         here = self._members.here & ~(self._guard.resting() & ~seen | barred.away)
-        number, places = self.round + 1, asked.places or self._learner.spec.cohort_size
+        number = self.round + 1
+        places = asked.places or self._learner.spec.cohort_size
         if (links := asked.links) is not None:
             row = links.row
             return RoundContext(

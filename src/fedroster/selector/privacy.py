@@ -97,7 +97,8 @@ def privacy_of(
     participations: int | None,
 ) -> Privacy:
     """Collect the claims, against which circumstances speak; ``sampled`` are m and N, and then come b and k."""
-    how, name, against = draws(policy), type(policy).__name__, []
+    how, name = draws(policy), type(policy).__name__
+    against = []
     if how != "uniform":
         why = "it draws nothing at random" if how == "never" else "clients may have different probabilities"
         against.append(f"{name} does not draw uniformly: {why}")
