@@ -70,8 +70,9 @@ class Contrast:
             format(value, form) if self.measure.is_ratio else signed(100.0 * value, ".1f")
             for value in (shown.mean, shown.low, shown.high)
         )
-        word, needed = ("", f"\n{self.needed}") if self.needed else (f" {self.verdict}", "")
-        return f"{mean}{word}\n({low} to {high}){needed}".replace("inf", "∞")
+        word = "" if self.needed else f" {self.verdict}"
+        more = f"\n{self.needed}" if self.needed else ""
+        return f"{mean}{word}\n({low} to {high}){more}".replace("inf", "∞")
 
     def row(self) -> dict[str, Any]:
         """The test as a row of a table."""

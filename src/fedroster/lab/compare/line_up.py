@@ -118,7 +118,8 @@ def line_up(scenario: str, asked: Asked, *, must_run: bool = True) -> Settings:
         ConfigurationError: If a value is out of its range, or must_run is not met.
     """
     asked.check()
-    scenario, entry, task, seeds = scenario_text(scenario), find_scenario(scenario), asked.task, asked.seeds
+    scenario, entry = scenario_text(scenario), find_scenario(scenario)
+    task, seeds = asked.task, asked.seeds
     in_focus = [] if isinstance(asked.focus, str) else [asked.focus]
     wanted = policy_texts([*asked.policies, *in_focus], besides=ALL)[: len(asked.policies)]
     wanted = wanted or list((must_run and entry.compared) or (ALL,))
@@ -150,11 +151,11 @@ def line_up(scenario: str, asked: Asked, *, must_run: bool = True) -> Settings:
     if task is not None and task.free_places:  # a round is one choice then: as many updates, and rates of m choices
         rounds, rate = rounds * spec.cohort_size, rate / spec.cohort_size
     return Settings(
-        scenario,
-        overridden,
-        found,
-        list(range(seeds)) if isinstance(seeds, int) else list(seeds),
-        rounds,
+        scenario=scenario,
+        settings=overridden,
+        policies=found,
+        seeds=list(range(seeds)) if isinstance(seeds, int) else list(seeds),
+        rounds=rounds,
         omniscient=[text for text in found if make_policy(text).omniscient],
         focus=focus_of(found, asked.in_focus) if found else "",
         optimal=entry.optimal,

@@ -96,9 +96,18 @@ def compare(
         >>> found.summary()["policy"].to_list()
         ['floor', 'random']
     """
-    wanted = [policies] if isinstance(policies, str) else policies
-    trained = Task(task) if isinstance(task, str) else task
-    asked = Asked(wanted, seeds, rounds, trained, target_accuracy, focus, clients, beta, settings or {}, command)
+    asked = Asked(
+        [policies] if isinstance(policies, str) else policies,
+        seeds,
+        rounds,
+        Task(task) if isinstance(task, str) else task,
+        target_accuracy,
+        focus,
+        clients,
+        beta,
+        settings or {},
+        command,
+    )
     planned = line_up(scenario, asked)
     where: Where = {"workers": workers, "engine": engine, "conditions": conditions}
     if folder is not None:
@@ -151,13 +160,23 @@ def simulate_many(
     texts = list(dict.fromkeys(policy_texts(asked)))
     for text in texts:
         rehearse(text, scenario, environment)
-    focus, conditions = focus_of(texts), ALONE
+    focus = focus_of(texts)
     seeds = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    conditions = ALONE
     if record is not None:
         conditions = Conditions(records=_records(Path(record), [(text, seed) for text in texts for seed in seeds]))
     texts += [entry.optimal] if entry.optimal and entry.optimal not in texts else []
-    aided = [text for text in texts if make_policy(text).omniscient]
-    planned = Settings(scenario, changed, texts, seeds, rounds, aided, focus, entry.optimal, entry.yardstick)
+    planned = Settings(
+        scenario=scenario,
+        settings=changed,
+        policies=texts,
+        seeds=seeds,
+        rounds=rounds,
+        omniscient=[text for text in texts if make_policy(text).omniscient],
+        focus=focus,
+        optimal=entry.optimal,
+        yardstick=entry.yardstick,
+    )
     planned.check()
     return _play(planned, None, progress=progress, workers=workers, engine=engine, conditions=conditions)
 
@@ -195,14 +214,17 @@ def _play(
     kept = None if folder is None else folder / "trials"
     for done in run_trials(trials, folder=kept, progress=advance, **where):
         finished.append(done)
-        del left[done.index]
+        left.pop(done.index)
     if left:
         raise PausedError.of(len(finished), len(trials), f"runs in {settings.scenario}")
     finished.sort(key=lambda done: (settings.policies.index(done.trial.policy), done.index))
     runs = [(done.trial, done.run) for done in finished]
     # What has prices is known by its runs: an environment need not say it before.
-    has_prices = any(bool(np.isfinite(run.budget).any()) for _, run in runs)
-    settings = replace(settings, has_prices=has_prices, machine={**settings.machine, "code": provenance(finished)})
+    settings = replace(
+        settings,
+        has_prices=any(bool(np.isfinite(run.budget).any()) for _, run in runs),
+        machine={**settings.machine, "code": provenance(finished)},
+    )
     found = Comparison(settings, rounds_table(runs), clients_table(runs))
     if folder is not None:
         found.write(folder)
@@ -266,7 +288,8 @@ def compare_all(
             found[name] = _play(plan, folder / name, progress=advance, **where)
             found[name].report(folder / name)
             before += len(plan.trials())
-        _write(folder, found)
+        if not is_one:
+            _write(folder, found)
     return [*found.values()]
 
 
@@ -280,25 +303,24 @@ def render(folder: Path) -> None:
     found = {name: Comparison.read(folder / name) for name in names}
     for name, one in found.items():
         one.report(folder / name)
-    _write(folder, found)
+    if not is_one:
+        _write(folder, found)
 
 
 def _write(folder: Path, found: Mapping[str, Comparison]) -> None:
-    """Of several scenarios, write the page above: what each page begins with, and links to these, by folder."""
-    if "" in found:  # one scenario, whose page stands here
-        return
-    answers, pages = list[tuple[str, str]](), dict[str, str]()
-    for name, one in sorted(found.items()):  # the same whether they were just played or are read again
-        answers.append((one.settings.scenario, one.headline()[0] or "No other policy can run here."))
-        pages[f"{one.settings.scenario}, {counted(len(one.settings.policies), 'policy')}"] = name
-    own = found[min(found)].settings
+    """Write the page above: what the page of each scenario begins with, and links to these, by folder."""
+    found = dict(sorted(found.items()))  # the same whether they were just played or are read again
+    answers = [(one.settings.scenario, one.headline()[0] or "No other policy can run here.") for one in found.values()]
+    pages = {
+        f"{one.settings.scenario}, {counted(len(one.settings.policies), 'policy')}": name for name, one in found.items()
+    }
+    own = next(iter(found.values())).settings
     first = {"scenarios": ", ".join(scenario for scenario, _ in answers), "seeds": ", ".join(map(str, own.seeds))}
-    columns = ("scenario", "answer")
     report = Report(
         f"Policies compared in {counted(len(found), 'scenario')}",
         ["Each answer is the first sentence of a scenario's page. The tests of all scenarios are one family."],
         [
-            Section("Answers", table=Table(columns, answers, columns)),
+            Section("Answers", table=Table(("scenario", "answer"), answers, ("scenario", "answer"))),
             Section("All measures, tests and figures", pages=pages),
         ],
         own.command,

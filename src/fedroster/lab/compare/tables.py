@@ -291,9 +291,8 @@ def values_of(own: Runs, runs: Mapping[str, Runs], settings: Settings) -> dict[s
         found["reached_target"] = np.isfinite(times).astype(np.float64)
     if settings.has_prices:
         # With other parameters it is a policy of its own, and no yardstick.
-        for measure, end in zip(
-            settings.share_of_yardstick, (settings.rounds, -(-settings.rounds // EARLY)), strict=False
-        ):
+        early = -(-settings.rounds // EARLY)
+        for measure, end in zip(settings.share_of_yardstick, (settings.rounds, early), strict=False):
             mine, best = (each.participants[:, :end].sum(axis=1) for each in (own, runs[settings.yardstick]))
             found[measure.name] = np.divide(mine, best, out=np.full(best.shape, np.nan), where=best > 0.0)
         if settings.optimal in runs:

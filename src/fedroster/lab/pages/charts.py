@@ -196,10 +196,17 @@ def _drawn(
         grey = alt.Chart(table(*_points({"": {"": behind}}, axes)))
         layers.append(grey.mark_line(color=GREY, strokeWidth=1.2, clip=True).encode(x=x, y=up("mean:Q")))
     if any((curve.high > curve.low).any() for curve in curves):
-        layers.append(own.mark_area(opacity=0.16, clip=True).encode(y=up("low:Q"), y2="high:Q"))
+        band = own.mark_area(opacity=0.16, clip=True)
+        layers.append(band.encode(y=up("low:Q"), y2="high:Q"))
     told = tips(x=axes.x_label, mean="mean", low="from", high="to")
     line = own.mark_line(strokeWidth=2, clip=True)
-    layers.append(line.encode(y=up("mean:Q"), strokeDash=dash_of(looks, legend=columns > 0), tooltip=told))
+    layers.append(
+        line.encode(
+            y=up("mean:Q"),
+            strokeDash=dash_of(looks, legend=columns > 0),
+            tooltip=told,
+        )
+    )
     if level is not None:
         flat = alt.Chart(table({"level": level[0], "text": level[1]})).encode(y=up("level:Q"))
         layers.append(flat.mark_rule(color=INK, strokeDash=[4, 3], opacity=0.7))
@@ -270,12 +277,26 @@ def intervals(
     colour = alt.value(PALETTE[0]) if looks is None else colour_of(looks)
     base = alt.Chart().encode(y=alt.Y("label:N", sort=labels, title=None), color=colour)
     scale, ticks = alt.Scale(zero=False), alt.Axis(tickCount=4 if len(groups) > 1 else 8)
-    bar = base.mark_rule(strokeWidth=1.6).encode(x=alt.X("low:Q", title=None, scale=scale), x2="high:Q")
-    x = alt.X("mean:Q", title=None, scale=scale, axis=ticks)
-    dot = base.mark_point(filled=True, size=60, opacity=1).encode(x=x, tooltip=tips(mean="mean", low="from", high="to"))
-    one = alt.layer(bar, dot, data=table(*rows), width=6.4 * letters, height=alt.Step(24))
+    bar = base.mark_rule(strokeWidth=1.6).encode(
+        x=alt.X("low:Q", title=None, scale=scale),
+        x2="high:Q",
+    )
+    dot = base.mark_point(filled=True, size=60, opacity=1).encode(
+        x=alt.X("mean:Q", title=None, scale=scale, axis=ticks),
+        tooltip=tips(mean="mean", low="from", high="to"),
+    )
+    one = alt.layer(
+        bar,
+        dot,
+        data=table(*rows),
+        width=6.4 * letters,
+        height=alt.Step(24),
+    )
     header = alt.Header(labelExpr="split(datum.value, '\\n')")
-    whole = one.facet(alt.Facet("panel:N", sort=list(names.values()), header=header), columns=len(groups))
+    whole = one.facet(
+        alt.Facet("panel:N", sort=list(names.values()), header=header),
+        columns=len(groups),
+    )
     return finished(whole.resolve_scale(x="independent"), title)
 
 
