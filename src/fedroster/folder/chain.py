@@ -28,22 +28,12 @@ _log = logging.getLogger(__name__)
 _NAME = re.compile(r"rounds-(\d{12})\.jsonl")
 LONGEST_LINE = 2**28
 """Bytes of a line at most: a round of a million clients, with contexts of ten numbers, takes half of it."""
-_BLOCK = 2**16
 _sync = getattr(os, "fdatasync", sync_file)  # the content and its length, and not when it was changed
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a log.
-
-    Attributes:
-        number: Its number, from 1.
-        before: Digest of the line before it.
-        digest: Its own.
-        content: What it says.
-        file: Its file.
-        offset: Where it begins there, bytes.
-    """
+    """A line of a log: its number, from 1, the digest of the line before it, its own, and at which byte it begins."""
 
     number: int
     before: str
@@ -122,17 +112,16 @@ def lines_of(folder: Path, *, start: int = 1, after: Line | None = None) -> Iter
     skipped = sum(first_line_of(file) <= start for file in files[1:])
     last: Line | None = None
     for place, file in enumerate(files[skipped:], start=skipped):
-        is_first = after is None or place > skipped
-        for offset, text, ended in raw_lines(file, 0 if is_first or after is None else after.offset):
+        for offset, text, ended in raw_lines(file, after.offset if after is not None and place == skipped else 0):
             if not ended:
                 if place < len(files) - 1:
                     raise LogFileError(f"{file.name!r} ends in the middle of a line, and is not the newest file")
                 return
             line = parse(text, file, offset)
-            _check(line, last, begins_chain=place == 0 and is_first, begins_file=is_first)
+            _check(line, last, begins_chain=place == 0 and offset == 0, begins_file=offset == 0)
             if after is not None and last is None and line.digest != after.digest:
                 raise LogFileError(f"line {after.number} was changed after it was read")
-            last, is_first = line, False
+            last = line
             if line.number >= start + (after is not None):
                 yield line
 
@@ -159,18 +148,8 @@ def standing(lines: Iterable[Line]) -> Iterator[Line]:
 
 def torn_bytes(folder: Path) -> int:
     """Length of what a killed writer has left of a last line."""
-    files = files_of(folder)
-    if not files:
-        return 0
-    with files[-1].open("rb") as file:
-        size = at = file.seek(0, os.SEEK_END)
-        while at > 0:
-            file.seek(begin := max(0, at - _BLOCK))
-            found = file.read(at - begin).rfind(b"\n")
-            if found >= 0:
-                return size - begin - found - 1
-            at = begin
-        return size
+    newest = files_of(folder)[-1:]
+    return sum(len(text) for file in newest for _, text, ended in raw_lines(file) if not ended)
 
 
 def _check(line: Line, last: Line | None, *, begins_chain: bool, begins_file: bool) -> None:
@@ -195,11 +174,7 @@ def _check(line: Line, last: Line | None, *, begins_chain: bool, begins_file: bo
 class Writer:
     """Appends lines; what is synced is on the disk when :meth:`append` returns, with all lines before it.
 
-    Attributes:
-        folder: The log's folder.
-        number: Number of the last line; 0 before the first.
-        digest: Its digest.
-        repaired: Bytes of a torn last line that were cut off when the log was opened.
+    It knows number and digest of the last line, and how many bytes of a torn one were cut off when it was opened.
     """
 
     def __init__(self, folder: Path, *, rotate_bytes: int, sync: bool = True) -> None:
@@ -211,7 +186,7 @@ class Writer:
         self.folder, self._rotate_bytes, self._sync = folder, rotate_bytes, sync
         self.number, self.digest, self.repaired = 0, FIRST, 0
         self._file: int | None = None
-        self._process, self._is_synced = os.getpid(), True
+        self._process = os.getpid()
         self._read(files_of(folder))
 
     def _read(self, files: list[Path]) -> None:
@@ -251,7 +226,7 @@ class Writer:
                 f"the log in {os.fspath(self.folder)!r} was opened by process {self._process}, and this is its fork "
                 f"{os.getpid()}; expected a log of its own"
             )
-        if self._file is not None and self.is_full:
+        if self._file is not None and self.is_full and not isinstance(content, UndoneLine):  # beside what it takes back
             self._check_file(self._file)
             self.close()
         file = self._open(self.folder / f"rounds-{self.number + 1:012}.jsonl") if self._file is None else self._file
@@ -266,16 +241,15 @@ class Writer:
 
     def sync(self) -> None:
         """Bring all lines to the disk."""
-        if self._file is not None and not self._is_synced:
+        if self._file is not None:
             _sync(self._file)
-            self._is_synced = True
 
     def _open(self, file: Path) -> int:
         is_new = not file.exists()
         self._file = number = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | BINARY, 0o600)
-        self._path, self._size, self._is_torn = file, os.fstat(number).st_size, False
-        changed = time.time() if is_new else file.stat().st_mtime
-        self._day = time.strftime("%Y-%m-%d", time.gmtime(changed))
+        found = os.fstat(number)
+        self._path, self._size, self._is_torn = file, found.st_size, False
+        self._day = time.strftime("%Y-%m-%d", time.gmtime(found.st_mtime))
         if is_new:
             sync_folder(self.folder)
         return number
@@ -302,7 +276,6 @@ class Writer:
                 left = left[os.write(file, left) :]
             if sync:
                 _sync(file)
-            self._is_synced = sync
         except BaseException as error:
             self._is_torn = True
             with suppress(OSError):  # else before the next line, or when the log is opened again

@@ -125,25 +125,20 @@ class Record:
             remove_leftovers(self.folder)
             self._writer = Writer(self.folder, rotate_bytes=int(rotate_bytes))
             self._log = name_of_log(self.folder)
-            first = next(self._newest_lines(), None)
-            if (
-                first
-                and isinstance(begun := first.content, BegunLine)
-                and begun.hashed not in (self._mark, key is not None)
-            ):
+            begun = next((each.content for each in self._newest_lines() if isinstance(each.content, BegunLine)), None)
+            if begun is not None and begun.hashed not in (self._mark, key is not None):
                 raise LogFileError(f"{os.fspath(self.folder)!r} was begun with another key or none; expected its own")
         except BaseException:
             self._lock.release()
             raise
-        self._began: BegunLine | None = None  # as it stands now
-        self._by = ""
+        self._began: BegunLine  # as it stands now, from begin() on
         self._is_closed = False
         self._is_ours = False  # whether the log has a line of this selector
         self._unbooked: int | None = None
         self._has_gap = self._owes_state = False
         self._hashes: set[ClientId] = set()  # that stand for members whose ids have not been said
         self._tried: Line | None = None  # the last line that was to be booked again
-        self._caught: tuple[int, str] | None = None  # number and digest of the last one that was
+        self._is_level: bool | None = None  # whether all lines were; None if none was to be
 
     def close(self) -> None:
         """Close the log, and let others have its folder; what happens from now on is not kept."""
@@ -194,8 +189,8 @@ class Record:
         return sorted(((int(match[2]), file) for match, file in found if match), reverse=True)
 
     def _newest_lines(self) -> Iterator[Line]:
-        """The lines of the newest file that stand; the first says how it begins."""
-        return standing(lines_of(self.folder, start=max(map(first_line_of, files_of(self.folder)), default=1)))
+        """The lines of the newest file; the first says how it begins."""
+        return lines_of(self.folder, start=max(map(first_line_of, files_of(self.folder)), default=1))
 
     def beginning(self, rules: RulesSaid, *, has_state: bool) -> BegunLine:
         """How the log begins; with a key, and a state that has what was decided under other rules, with its last ones.
@@ -206,12 +201,12 @@ class Record:
             LogFileError: If it has a hash of other rules.
         """
         said = next(lines_of(self.folder)).content
-        for line in self._newest_lines() if self._key and has_state else ():
+        for line in standing(self._newest_lines()) if self._key and has_state else ():
             if isinstance(line.content, BegunLine | Set):
                 said = replace(said, settings=line.content.settings)
         named = self._named(said, None, [rules])
         if not isinstance(named, BegunLine):
-            raise LogFileError(f"{os.fspath(self.folder)!r} has a hash of rules; expected the same rules")
+            raise LogFileError(f"{os.fspath(self.folder)!r} begins with a {type(named).__name__}; expected a beginning")
         return named
 
     def newest(self, kind: str) -> Snapshot | None:
@@ -243,7 +238,7 @@ class Record:
         header, arrays = self._state(self.place)
         self._writer.sync()
         file = self.folder / f"state-{self._writer.number:012}.npz"
-        save_arrays(file, arrays, header, kind=self._known().of, private=True)
+        save_arrays(file, arrays, header, kind=self._began.of, private=True)
         for old in self.folder.glob("state-*.npz"):
             if old != file:
                 old.unlink()
@@ -265,7 +260,7 @@ class Record:
             if self._on_error == "raise":
                 raise
             self._has_gap = True
-            _logger.warning("round %d is not in the log: %s", self._known().round, error)
+            _logger.warning("round %d is not in the log: %s", self._began.round, error)
 
     def __call__(self, event: Event, selector: Any) -> None:
         """Note that an event is booked."""
@@ -273,15 +268,15 @@ class Record:
             return
         self._unbooked = None
         if isinstance(event, Decided):
-            self._known().round = event.round
+            self._began.round = event.round
             asked = event.asked
             more = asked.given and not self._contexts and asked.slot.size > event.chosen.size
             self._owes_state |= (more and self._reads_all) or event.round % _STATE_ROUNDS == 0
             if self._owes_state and not self._has_gap:
                 self._keep_state()
         elif isinstance(event, Set):
-            policy = event.policy or self._known().policy
-            self._know(replace(self._known(), policy=policy, settings=event.settings))
+            policy = event.policy or self._began.policy
+            self._know(replace(self._began, policy=policy, settings=event.settings))
 
     def _write(self, event: Set | Joined | Left | Decided | Told | Noted) -> None:
         if not self._is_ours and self._writer.number:
@@ -289,7 +284,7 @@ class Record:
                 f"{os.fspath(self.folder)!r} holds the log of {self._writer.number} lines, and this selector is "
                 "new; expected an empty folder, or Selector.open"
             )
-        if self._is_ours and self._unbooked is not None:
+        if self._unbooked is not None:
             self._writer.append(UndoneLine(of=self._unbooked))
             self._unbooked = None  # whatever fails from here on: a line is taken back once
         if self._has_gap:
@@ -316,11 +311,6 @@ class Record:
         made = f"{began.policy} {hidden(began.settings, self._key)} {began.code} {sorted(self._code.items())}"
         self._by = hashlib.sha256(made.encode(errors="surrogatepass")).hexdigest()[:16]
 
-    def _known(self) -> BegunLine:
-        if self._began is None:
-            raise LogFileError("no selector has begun in this record; expected Selector(..., observers=[record])")
-        return self._began
-
     # ---------------------------------------------------------------- beginnings
 
     def begin(
@@ -337,7 +327,7 @@ class Record:
 
         Args:
             began: What it is, and what it follows.
-            place: What its file says of this record's own place; None for nothing.
+            place: The place of the log to which it was rebuilt, unless it has booked what :meth:`missing` gave.
             snapshot: Gives its whole state, at any later time too.
             is_new: Whether it has neither members nor rounds.
             reads_all: Whether booking a decision reads the contexts of all clients.
@@ -350,30 +340,13 @@ class Record:
         self._is_ours = False
         if is_new:
             return
-        follows = self._is_known(place)
+        follows, self._is_level = self._is_level, None
+        if follows is None and (follows := self._writer.number > 0):
+            follows = all(isinstance(each.content, BegunLine) for each in self._after(*self._place_of(place)))
         for number, file in self._states():
             if number > self._writer.number or (file.name.startswith("state") and not follows):
                 file.unlink()  # it does not count any more
         self._begun(follows=follows)
-
-    def _is_known(self, place: Any) -> bool:
-        """Whether a selector that was at a place of the log knows all of it.
-
-        Raises:
-            LogFileError: If it is a place of another log.
-        """
-        if not self._writer.number:
-            return False
-        if self._caught is not None:
-            number, digest = self._caught
-        else:
-            number, digest = self._place_of(place)
-            if number > self._writer.number or place.get("gap"):
-                _logger.warning("the log ends before the selector's file, at line %d", self._writer.number)
-                return False
-            if place.get("begins"):
-                return False
-        return all(isinstance(line.content, BegunLine) for line in self._after(number, digest))
 
     def _place_of(self, place: Any) -> tuple[int, str]:
         """Number and digest of the last line that a selector's file knows.
@@ -404,41 +377,39 @@ class Record:
         )
 
     def missing(self, place: Any, members: ClientSlots, rules: Callable[[], Iterable[RulesSaid]]) -> Iterator[Event]:
-        """The events after a place, for a selector that is loaded and lacks them.
+        """The events after a place, for a selector that is loaded and lacks them, each when the one before is booked.
 
         Args:
             place: What the selector's file says of this log; None before its first line.
             members: The members before each event.
             rules: Gives rules that a hash may stand for.
 
-        Yields:
-            Each event when the one before is booked.
-
         Raises:
             LogFileError: If it is a place of another log, no line leads on from there, a line cannot be read, or rules
                 are hidden and not at hand.
         """
+        self._is_level = False
         if not self._writer.number:
             return
         lines = lines_of(self.folder)
         if place is not None:
-            known = self._place_of(place)
-            has_gap, num_more = place.get("gap"), self._writer.number - known[0]
-            if num_more < 0 or (has_gap and not num_more):
+            number, digest = self._place_of(place)
+            if number > self._writer.number:
+                _logger.warning("the log ends before the selector's file, at line %d", self._writer.number)
                 return
-            if has_gap:
+            if place.get("gap") and number == self._writer.number:
+                return
+            if place.get("gap"):
                 raise LogFileError("the log goes on after a gap, in which the selector's file was saved; " + _OPEN_IT)
-            lines = self._after(*known)
+            lines = self._after(number, digest)
         begins = place and place.get("begins")
         for line in standing(lines):
             said, self._tried = self._named(line.content, members, rules()), line
-            if said is None:
-                raise LogFileError(f"line {line.number} has a hash of rules; expected these rules as rules=")
             if isinstance(said, BegunLine) and said.start is not None and not said.follows and not begins:
                 raise LogFileError(f"line {line.number} goes on from a state to which no line leads; " + _OPEN_IT)
             yield event_of(said, members)
             begins = False
-            self._caught = line.number, line.digest
+        self._is_level = not begins
 
     def take_back(self) -> bool:
         """Take back the line that could not be booked again, if it is the last, of which no state knows.
@@ -449,18 +420,18 @@ class Record:
         if self._tried is None or self._tried.number != last or any(number >= last for number, _ in self._states()):
             return False
         self._writer.append(UndoneLine(of=last))
-        self._caught = self._writer.number, self._writer.digest
+        self._is_level = True
         return True
 
-    def _named(self, said: AnyLine, members: ClientSlots | None, rules: Iterable[RulesSaid]) -> AnyLine | None:
-        """What a line says, with the ids and rules that its hashes stand for; None for rules that are not known."""
+    def _named(self, said: AnyLine, members: ClientSlots | None, rules: Iterable[RulesSaid]) -> AnyLine:
+        """What a line says, with the ids and rules that its hashes stand for; raises where it is none of ``rules``."""
         if self._key is None:
             return said
         if isinstance(said, BegunLine | Set) and said.settings.rules.digest:
             for each in rules:
                 if hidden(named := replace(said.settings, rules=each), self._key) == said.settings:
                     return replace(said, settings=named)
-            return None
+            raise LogFileError(f"line {said.line} has a hash of rules; expected the same rules, as rules=")
         if isinstance(said, Joined | Left) and members is not None:
             ids = {self.alias(client): client for client in members.ids if client is not None}
             self._hashes |= set(said.clients) - ids.keys()
@@ -469,7 +440,7 @@ class Record:
 
     def _begun(self, *, has_start: bool = True, follows: bool = True) -> None:
         """Write which policy decides, and from which state, to which the lines before lead or not."""
-        began, writer, start = self._known(), self._writer, None
+        began, writer, start = self._began, self._writer, None
         if has_start:
             place = {"line": writer.number, "digest": writer.digest, "log": self._log, "begins": not follows}
             start = write_snapshot(self.folder, writer.number, began.of, self._state(place))
@@ -485,7 +456,7 @@ class Record:
         header |= {"place": place, "log": self._log}
         if self._key is not None:
             header["ids"] = [None if client is None else self.alias(client) for client in header["ids"]]
-            if self._known().settings.rules.name_clients:
+            if self._began.settings.rules.name_clients:
                 header["settings"] |= {"rules": {}}
         return header, arrays
 
