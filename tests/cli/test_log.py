@@ -21,14 +21,8 @@ def recorded(folder, clients, policy=POLICY, *, cohort_size=3, **options):
     return Selector(policy, cohort_size=cohort_size, clients=clients, observers=[Record(folder)], **options)
 
 
-@pytest.fixture
-def log(tmp_path):
-    selector = recorded(tmp_path, [*LETTERS_LIST, 7])
-    play(selector, 6)
-    return tmp_path
-
-
-def test_a_log_is_verified_with_the_policy_that_it_names(log):
+def test_a_log_is_verified_with_the_policy_that_it_names(tmp_path):
+    play(recorded(log := tmp_path / "log", LETTERS_LIST), 6)
     said = run("log", "verify", log)
     assert "6 of 6 were made again and are the same, bit for bit" in said
     assert "cannot show that lines were cut off" in said
@@ -66,14 +60,20 @@ def test_a_table_says_which_policies_choose_blindly():
     assert "blindly" not in run(*what[:2], *what[4:])
 
 
-def test_a_log_is_exported(log, tmp_path):
+def test_a_log_is_exported_though_its_first_rounds_exclude_no_client(tmp_path):
+    selector = recorded(folder := tmp_path / "log", [*LETTERS_LIST, 7])
+    selector.select([])
+    play(selector, 2)
+    selector.rules = Rules(deny=["a"])
+    play(selector, 2)
     for name in ("all.parquet", "all.csv"):
-        run("log", "export", log, tmp_path / name)
+        run("log", "export", folder, tmp_path / name)
     every = pl.read_parquet(tmp_path / "all.parquet")
     assert pl.read_csv(tmp_path / "all.csv", schema=every.schema).equals(every)
-    (last,) = Log(log).rounds[-1:]
+    assert every.filter(client="a")["excluded"].drop_nulls().unique().to_list() == ["denied by 'a'"]
+    (last,) = Log(folder).rounds[-1:]
     told = every.filter(round=last.round)
-    assert told["client"].to_list() == [str(client) for client in Log(log).ids if client is not None]
+    assert told["client"].to_list() == [*LETTERS_LIST, "7"]
     assert told["owed"].to_list() == last.owed[last.members].tolist()
     assert told["context_2"].fill_null(math.nan).to_list() == pytest.approx(
         last.contexts[last.members, 2].tolist(), abs=0.0, nan_ok=True
@@ -89,18 +89,6 @@ def test_no_cell_of_an_exported_log_is_a_formula(name, tmp_path):
         rows = list(csv.reader(table))
     assert {len(row) for row in rows} == {len(rows[0])}
     assert not [cell for row in rows for cell in row if cell.lstrip().startswith("=")]
-
-
-def test_a_log_whose_first_rounds_exclude_no_client_is_exported(tmp_path):
-    selector = recorded(tmp_path / "log", LETTERS_LIST)
-    selector.select([])
-    play(selector, 2)
-    selector.rules = Rules(deny=["a"])
-    play(selector, 2)
-    for more, name in ((), "all.parquet"), (("--cohorts",), "cohorts.parquet"):
-        run("log", "export", tmp_path / "log", tmp_path / name, *more)
-    table = pl.read_parquet(tmp_path / "all.parquet").filter(client="a")
-    assert table["excluded"].drop_nulls().unique().to_list() == ["denied by 'a'"]
 
 
 def test_why_says_whether_chance_or_a_rule_decided(tmp_path):

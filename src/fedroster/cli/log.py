@@ -50,7 +50,11 @@ def show(
     from fedroster.record import Log
 
     log = Log(folder)
-    wanted = list(log.rounds[-_SHOWN:] if rounds is None else _between(log, rounds))
+    wanted = list(log.rounds[-_SHOWN:])
+    if rounds is not None:
+        if (ends := read_range(rounds)) is None:
+            raise ConfigurationError(f"--rounds is {shown(rounds)}; expected something like 10-20, the lower first")
+        wanted = [played for played in log.rounds if ends[0] <= played.round <= ends[1]]
     rows = [_row(log, played) for played in wanted]
     if as_json:
         print_json(rows)
@@ -62,12 +66,6 @@ def show(
     print_table(columns, cells, right=columns[:1] + columns[2:6], whole=columns[:6])
     if log.lacks:
         say(log.lacks)
-
-
-def _between(log: Log, text: str) -> list[LoggedRound]:
-    if (ends := read_range(text)) is None:
-        raise ConfigurationError(f"--rounds is {shown(text)}; expected something like 10-20, the lower first")
-    return [played for played in log.rounds if ends[0] <= played.round <= ends[1]]
 
 
 def _row(log: Log, played: LoggedRound) -> dict[str, Any]:
@@ -275,7 +273,9 @@ def _findings(found: Verified) -> list[str]:
     for start in found.starts:
         lines.append(f"{'Allowed' if found.allowed else 'NOT VERIFIED'}: {start}.")
     if found.undone:
-        lines.append(f"{len(found.undone):,} lines were taken back and count for nothing: {_some(found.undone)}.")
+        some = ", ".join(f"{number:,}" for number in found.undone[:_DIFFERENCES])
+        some = f"line{'s' * (len(found.undone) > 1)} {some}{', ...' * (len(found.undone) > _DIFFERENCES)}"
+        lines.append(f"{len(found.undone):,} lines were taken back and count for nothing: {some}.")
     if found.num_not_begun:
         lines.append(f"{found.num_not_begun:,} of the rounds could not begin.")
     lines += _decisions(found)
@@ -286,7 +286,7 @@ def _findings(found: Verified) -> list[str]:
 
 def _decisions(found: Verified) -> list[str]:
     """What deciding again has shown."""
-    from fedroster.record.following import DIGITS
+    from fedroster.record.verify import DIGITS
 
     made_again = f"{found.num_decided:,} of {found.num_rounds:,} were made again"
     if found.unverified:
@@ -300,11 +300,6 @@ def _decisions(found: Verified) -> list[str]:
         return lines + [f"  line {each.line}, round {each.round}: {', '.join(each.what)}" for each in shown]
     unknown = f"; {found.num_unknown:,} have no contexts" if found.num_unknown else ""
     return [f"Decisions: {made_again} and are the same, bit for bit{unknown}."]
-
-
-def _some(numbers: tuple[int, ...]) -> str:
-    shown = ", ".join(f"{number:,}" for number in numbers[:_DIFFERENCES])
-    return f"line {shown}" if len(numbers) == 1 else f"lines {shown}" + ", ..." * (len(numbers) > _DIFFERENCES)
 
 
 def _anchor(found: Verified) -> list[str]:

@@ -29,12 +29,7 @@ _LARGEST_INT = 2**31 - 1
 
 
 class Long(Struct, forbid_unknown_fields=True, omit_defaults=True, frozen=True):
-    """A long array.
-
-    Attributes:
-        n: Its entries.
-        z: Deflated bytes in base64.
-    """
+    """A long array: its number of entries, and deflated bytes in base64."""
 
     n: Annotated[int, Meta(ge=0, le=MOST_NUMBERS)]
     z: str

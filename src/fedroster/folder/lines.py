@@ -7,7 +7,6 @@ all lines.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import hmac
 import math
@@ -19,7 +18,7 @@ import numpy as np
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from fedroster.core.arrays import FloatArray
+from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import shown
 from fedroster.core.errors import FedrosterError, LogFileError
 from fedroster.core.ids import ClientId, ClientSlots, checked_ids
@@ -319,96 +318,88 @@ def event_of(line: AnyLine, members: ClientSlots) -> Event:
     return line
 
 
-_SLOTS = dict.fromkeys(("not_registered", "busy", "unlearned"), "capacity") | {"chosen": "rows"}
-_BITS = {"available": "rows", "members": "capacity"}
-_FLOATS = {"expected_s": "believers", "owed": "believers", "weights": "chosen"}
-_FLOATS |= dict.fromkeys(("learned_s", "loss", "squared_loss", "num_samples"), "clients")
-_MATRICES = {"features": "chosen", "believed": "chosen"}
-_ARRAYS = _SLOTS | _BITS | _FLOATS | _MATRICES
-"""How many entries the arrays of a line have, or at most, of distinct slots, which say the sizes of others."""
+def _slots(value: Ints, capacity: int, *, most: int | None = None) -> IntArray:
+    """Distinct slots, as many as there are at most if nothing is said."""
+    return unpack_ints(value, below=capacity, most=capacity if most is None else most, order="distinct")
 
 
-def _read(line: Struct, to: type, **sizes: int) -> dict[str, Any]:
-    """What a line has under the names of an event's fields; arrays have as many entries as ``sizes`` say."""
-    names = line.__struct_fields__
-    found = {each.name: getattr(line, each.name) for each in dataclasses.fields(to) if each.name in names}
-    for name, of in _ARRAYS.items():
-        if (value := found.get(name)) is None or isinstance(value, str):
-            continue
-        if name in _SLOTS:
-            found[name] = unpack_ints(value, below=sizes["capacity"], most=sizes[of], order="distinct")
-        elif name in _BITS:
-            found[name] = unpack_bits(value, sizes[of])
-        elif name in _FLOATS:
-            found[name] = unpack_floats(value, sizes[of])
-        else:
-            found[name] = _matrix(value, sizes[of], sizes["length"])
-    return found
-
-
-def _read_decided(line: DecidedLine, members: ClientSlots) -> Decided:
-    capacity, chosen = members.capacity, length_of(line.chosen)
-    if line.slots != capacity:
-        raise LogFileError(f"there are {line.slots} slots; expected {capacity} for the clients that joined")
-    asked = _read_asked(line, members)
-    rows, links = asked.slot.size, asked.links
-    believers = chosen if line.of_cohort else capacity
-    sizes = {"capacity": capacity, "rows": rows, "chosen": chosen, "believers": believers, "length": line.num_features}
-    said = _read(line, Decided, **sizes)
-    taken, servers = said["chosen"], None
-    if links is not None:
-        if line.rows is None or line.servers is None:
-            raise LogFileError(f"the cohort of round {line.round} has no links")
-        taken = unpack_ints(line.rows, below=links.row.size, most=rows, order="distinct")
-        servers = unpack_ints(line.servers, below=_MOST_SERVERS, most=rows)
-        is_theirs = np.array_equal(asked.slot[links.row[taken]], said["chosen"])
-        if not is_theirs or not np.array_equal(links.server[taken], servers):
-            raise LogFileError(f"the cohort of round {line.round} is not that of its links")
-    if len(line.excluded) > _MOST_REASONS:
-        raise LogFileError(f"{len(line.excluded)} reasons exclude clients; expected at most {_MOST_REASONS}")
-    said |= {
-        "asked": asked,
-        "capacity": capacity,
-        "excluded": {why: unpack_ints(slots, below=capacity, most=capacity) for why, slots in line.excluded.items()},
-        "links": taken,
-        "servers": servers,
-        "believed": said["features"] if line.believed is None else said["believed"],
-        "deadline_s": math.inf if line.deadline_s is None else line.deadline_s,
-    }
-    return Decided(**said)
-
-
-def _read_asked(line: DecidedLine, members: ClientSlots) -> Asked:
-    capacity, length = members.capacity, line.num_features
-    slot = members.slots()
-    if line.asked is not None:
-        most = MOST_NUMBERS if line.of_links else capacity
-        slot = unpack_ints(line.asked, below=capacity, most=most, order="any" if line.of_links else "distinct")
-    rows = slot.size
-    said = _read(line, Asked, capacity=capacity, rows=rows)
-    if isinstance(line.contexts, str):
-        contexts = np.ones((rows, length))
-    else:
-        contexts = np.zeros((rows, length)) if line.contexts is None else _matrix(line.contexts, rows, length)
-    budget = line.budget
-    said |= {
-        "slot": slot,
-        "rows": contexts,
-        "available": np.ones(rows, np.bool_) if isinstance(line.available, str) else said["available"],
-        "given": line.contexts != "none",
-        "of_all": line.asked is None,
-        "known": line.contexts is not None,
-        "links": None if line.links is None else _read_links(line.links, rows),
-        "places": line.at_most,
-        "budget": None if budget is None else unpack_floats(budget, min(length_of(budget), _MOST_SERVERS)),
-    }
-    return Asked(**said)
+def _floats(value: Floats | None, entries: int) -> FloatArray | None:
+    return None if value is None else unpack_floats(value, entries)
 
 
 def _matrix(value: Floats, rows: int, length: int) -> FloatArray:
     if rows * length > MOST_NUMBERS:
         raise LogFileError(f"{rows} contexts of {length} numbers; expected {MOST_NUMBERS} numbers at most")
     return unpack_floats(value, rows * length).reshape(rows, length)
+
+
+def _read_decided(line: DecidedLine, members: ClientSlots) -> Decided:
+    capacity, length = members.capacity, line.num_features
+    if line.slots != capacity:
+        raise LogFileError(f"there are {line.slots} slots; expected {capacity} for the clients that joined")
+    asked = _read_asked(line, members)
+    rows, links = asked.slot.size, asked.links
+    taken = chosen = _slots(line.chosen, capacity, most=rows)
+    servers = None
+    if links is not None:
+        if line.rows is None or line.servers is None:
+            raise LogFileError(f"the cohort of round {line.round} has no links")
+        taken = unpack_ints(line.rows, below=links.row.size, most=rows, order="distinct")
+        servers = unpack_ints(line.servers, below=_MOST_SERVERS, most=rows)
+        is_theirs = np.array_equal(asked.slot[links.row[taken]], chosen)
+        if not is_theirs or not np.array_equal(links.server[taken], servers):
+            raise LogFileError(f"the cohort of round {line.round} is not that of its links")
+    if len(line.excluded) > _MOST_REASONS:
+        raise LogFileError(f"{len(line.excluded)} reasons exclude clients; expected at most {_MOST_REASONS}")
+    features = _matrix(line.features, chosen.size, length)
+    believers = chosen.size if line.of_cohort else capacity
+    return Decided(
+        round=line.round,
+        asked=asked,
+        capacity=capacity,
+        places=line.places,
+        excluded={why: unpack_ints(slots, below=capacity, most=capacity) for why, slots in line.excluded.items()},
+        chosen=chosen,
+        links=taken,
+        servers=servers,
+        features=features,
+        believed=features if line.believed is None else _matrix(line.believed, chosen.size, length),
+        busy=_slots(line.busy, capacity),
+        deadline_s=math.inf if line.deadline_s is None else line.deadline_s,
+        expected_s=_floats(line.expected_s, believers),
+        owed=_floats(line.owed, believers),
+        state=line.state,
+        not_begun=line.not_begun,
+        weights=_floats(line.weights, chosen.size),
+    )
+
+
+def _read_asked(line: DecidedLine, members: ClientSlots) -> Asked:
+    capacity, length, budget = members.capacity, line.num_features, line.budget
+    slot = members.slots()
+    if line.asked is not None:
+        most = MOST_NUMBERS if line.of_links else capacity
+        slot = unpack_ints(line.asked, below=capacity, most=most, order="any" if line.of_links else "distinct")
+    if line.contexts is None or isinstance(line.contexts, str):
+        contexts = np.full((slot.size, length), 0.0 if line.contexts is None else 1.0)
+    else:
+        contexts = _matrix(line.contexts, slot.size, length)
+    return Asked(
+        slot,
+        contexts,
+        np.ones(slot.size, np.bool_) if isinstance(line.available, str) else unpack_bits(line.available, slot.size),
+        at_s=line.at_s,
+        given=line.contexts != "none",
+        of_all=line.asked is None,
+        of_links=line.of_links,
+        known=line.contexts is not None,
+        links=None if line.links is None else _read_links(line.links, slot.size),
+        not_registered=_slots(line.not_registered, capacity),
+        places=line.at_most,
+        busy_too=line.busy_too,
+        members=None if line.members is None else unpack_bits(line.members, capacity),
+        budget=None if budget is None else unpack_floats(budget, min(length_of(budget), _MOST_SERVERS)),
+    )
 
 
 def _read_links(value: LinksSaid, rows: int) -> Reach:
@@ -425,27 +416,35 @@ def read_told(line: ToldLine, capacity: int) -> Told:
     Raises:
         LogFileError: If a value is not what it must be.
     """
-    client = unpack_ints(line.clients, below=capacity, most=capacity, order="distinct")
+    client = _slots(line.clients, capacity)
     count = client.size
     status = unpack_ints(line.status, below=len(Status), most=count).astype(np.uint8)
     if status.size != count:
         raise LogFileError(f"{count} clients have {status.size} outcomes")
-    time_s = unpack_floats(line.time_s, count)
-    sizes = {"capacity": capacity, "clients": count}
-    feedback = _read(line, Feedback, **sizes) | {"client": client, "status": status, "exchange_time_s": time_s}
-    if line.signature is not None:
-        feedback["signature"] = _matrix(line.signature, count, length_of(line.signature) // max(count, 1))
-    slots = unpack_ints([slot for slot, _ in line.costs], below=capacity, most=capacity, order="distinct")
-    said = _read(line, Told, **sizes)
-    for times in (time_s, said["learned_s"]):
-        if times is None:
-            continue
+    signature = line.signature
+    feedback = Feedback(
+        line.round,
+        client,
+        features=np.zeros((count, 0)),
+        status=status,
+        exchange_time_s=unpack_floats(line.time_s, count),
+        loss=_floats(line.loss, count),
+        squared_loss=_floats(line.squared_loss, count),
+        num_samples=_floats(line.num_samples, count),
+        signature=None if signature is None else _matrix(signature, count, length_of(signature) // max(count, 1)),
+        staleness=line.staleness,
+    )
+    learned_s = feedback.exchange_time_s if line.learned_s is None else unpack_floats(line.learned_s, count)
+    for times in (feedback.exchange_time_s, learned_s):
         if not (np.isnan(times) | (times > 0.0)).all() or np.isinf(times).any():
             raise LogFileError(f"times of round {line.round} are {shown(times)}; expected seconds > 0")
-    said |= {
-        "feedback": Feedback(features=np.zeros((count, 0)), **feedback),
-        "learned_s": time_s if line.learned_s is None else said["learned_s"],
-        "costs": dict(zip(slots.tolist(), (cost for _, cost in line.costs), strict=True)),
-        "unlearned": None if line.unlearned is None else tuple(said["unlearned"].tolist()),
-    }
-    return Told(**said)
+    charged = _slots([slot for slot, _ in line.costs], capacity).tolist()
+    return Told(
+        line.round,
+        line.at_s,
+        feedback,
+        line.round_s,
+        learned_s,
+        costs=dict(zip(charged, (cost for _, cost in line.costs), strict=True)),
+        unlearned=None if line.unlearned is None else tuple(_slots(line.unlearned, capacity).tolist()),
+    )

@@ -22,12 +22,7 @@ Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class Content(Struct, tag_field="kind", forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """What a line of a log says.
-
-    Attributes:
-        line: Its number, from 1.
-        before: Digest of the line before it.
-    """
+    """What a line of a log says, after its number, from 1, and the digest of the line before it."""
 
     line: Number = 0  # until it is written
     before: Digest = ""

@@ -43,7 +43,7 @@ def write_csv(log: Log, file: Path, *, cohorts: bool = False) -> None:
 
 def _cells(column: Any) -> Iterator[Any]:
     """A column's values as a table of text shows them; floats are read back exactly."""
-    for value in column.tolist() if isinstance(column, np.ndarray) else column:
+    for value in column.tolist():
         if isinstance(value, bool):
             yield "true" if value else "false"
         else:
@@ -51,44 +51,37 @@ def _cells(column: Any) -> Iterator[Any]:
 
 
 def _columns(log: Log, played: LoggedRound, dimension: int, *, cohorts: bool) -> dict[str, Any]:
-    """The columns of a round's rows."""
+    """The columns of a round's rows: first of all slots, then of those that are wanted."""
     capacity = played.members.size
-    slots = played.chosen if cohorts else np.flatnonzero(played.members)
-    place = np.full(capacity, -1)
-    place[played.chosen] = np.arange(played.chosen.size)
-    at = place[slots]
-    chosen = at >= 0
-    reason = np.full(capacity, None, object)
-    for why, who in played.excluded.items():
-        reason[who] = why
-    ids = log.ids_at(played.round)
 
-    def of_cohort(values: Any, missing: Any) -> Any:
-        column = np.full(slots.size, missing)
+    def of_cohort(values: Any, missing: Any = np.nan) -> Any:
+        column = np.full(capacity, missing)
         if values is not None:
-            column[chosen] = values[at[chosen]]
+            column[played.chosen] = values
         return column
 
-    def of_slots(values: Any) -> Any:
-        return np.full(slots.size, np.nan) if values is None else values[slots]
-
+    unknown, reason = of_cohort(None), np.full(capacity, None, object)
+    for why, who in played.excluded.items():
+        reason[who] = why
     contexts = np.full((capacity, dimension), np.nan)
     if played.contexts is not None and played.contexts.shape[1] == dimension:
         contexts = played.contexts
-    return {
-        "round": np.full(slots.size, played.round),
-        "at_s": np.full(slots.size, played.at_s),
-        "client": [ids[slot] for slot in slots.tolist()],
-        "available": played.available[slots],
-        "excluded": reason[slots],
-        "chosen": chosen,
-        "expected_s": of_slots(played.expected_s),
-        "owed": of_slots(played.owed),
+    columns = {
+        "round": np.full(capacity, played.round),
+        "at_s": np.full(capacity, played.at_s),
+        "client": np.array(log.ids_at(played.round), object),
+        "available": played.available,
+        "excluded": reason,
+        "chosen": of_cohort(True, False),
+        "expected_s": unknown if played.expected_s is None else played.expected_s,
+        "owed": unknown if played.owed is None else played.owed,
         "server": of_cohort(played.servers, -1),
-        "status": [_WORDS[status] for status in of_cohort(played.status, OPEN).tolist()],
-        "time_s": of_cohort(played.exchange_time_s, np.nan),
-        "learned_s": of_cohort(played.learned_s, np.nan),
-        "weight": of_cohort(played.weights, np.nan),
-        "round_s": np.full(slots.size, played.round_s),
-        **{f"context_{d}": contexts[slots, d] for d in range(dimension)},
+        "status": np.array([_WORDS[status] for status in of_cohort(played.status, OPEN).tolist()], object),
+        "time_s": of_cohort(played.exchange_time_s),
+        "learned_s": of_cohort(played.learned_s),
+        "weight": of_cohort(played.weights),
+        "round_s": np.full(capacity, played.round_s),
+        **{f"context_{d}": contexts[:, d] for d in range(dimension)},
     }
+    slots = played.chosen if cohorts else np.flatnonzero(played.members)
+    return {name: column[slots] for name, column in columns.items()}

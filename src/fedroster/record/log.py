@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 
 from fedroster.catalogue import policy_of_label
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray, StatusArray
-from fedroster.core.checks import counted, shown
+from fedroster.core.checks import shown
 from fedroster.core.errors import FedrosterError, LogFileError, UnknownNameError
 from fedroster.core.ids import ClientId
 from fedroster.core.problem import Status
 from fedroster.core.protocols import AnyPolicy, missing_signals
 from fedroster.folder.arrays import unpack_ints
 from fedroster.folder.chain import (
-    LONGEST_LINE,
     Line,
     files_of,
     lines_of,
     name_of_log,
     parse,
+    raw_lines,
     read_snapshot,
     standing,
     torn_bytes,
@@ -35,14 +36,15 @@ from fedroster.folder.events import BegunLine, Decided, Joined, Left, Observer, 
 from fedroster.folder.lines import (
     FIRST,
     OPEN,
+    AnyLine,
     DecidedLine,
     ToldLine,
     UndoneLine,
     event_of,
     read_told,
 )
-from fedroster.record.following import Following
-from fedroster.selector import Options, Selector, go_on, said
+from fedroster.record.verify import Following, members_in
+from fedroster.selector import Selector, go_on
 from fedroster.selector.members import Members
 
 _EPOCH_S = 1e8  # a simulation's clock begins at 0
@@ -118,7 +120,7 @@ class _Place:
             self.round_s = answer.round_s
 
 
-class Memberships:
+class _Memberships:
     """The members at each time: changes one after the other."""
 
     def __init__(self, folder: Path) -> None:
@@ -127,26 +129,24 @@ class Memberships:
         self.changes: list[Line] = []
         self._done, self._members = 0, Members()
 
-    def at(self, count: int) -> Members:
-        """The members after this many changes; cheapest when it is asked for in order."""
+    def at(self, count: int | None = None) -> Members:
+        """The members after so many changes, or after all; cheapest when it is asked for in order."""
+        count = len(self.changes) if count is None else count
         if count < self._done:
             self._done, self._members = 0, Members()
         for line in self.changes[self._done : count]:
-            self._book(line)
+            try:
+                self._book(line.content)
+            except (FedrosterError, TypeError, ValueError, LookupError) as error:
+                raise LogFileError(f"line {line.number}: {shown(error, str)}") from error
         self._done = count
         return self._members
 
-    def _book(self, line: Line) -> None:
-        try:
-            said = line.content
-            if isinstance(said, BegunLine) and said.start is not None:
-                header, arrays = read_snapshot(self._folder, said.start)
-                self._members = Members()
-                self._members.unpack(header, arrays)
-            elif isinstance(event := event_of(said, self._members), Joined | Left):
-                self._members.book(event)
-        except (FedrosterError, KeyError, TypeError, ValueError, LookupError) as error:
-            raise LogFileError(f"line {line.number}: {shown(error, str)}") from error
+    def _book(self, said: AnyLine) -> None:
+        if isinstance(said, BegunLine) and said.start is not None:
+            self._members = members_in(read_snapshot(self._folder, said.start))
+        elif isinstance(event := event_of(said, self._members), Joined | Left):
+            self._members.book(event)
 
 
 class Log:
@@ -183,8 +183,7 @@ class Log:
         self.folder = Path(folder)
         self.head, self.num_lines, self.torn = FIRST, 0, torn_bytes(self.folder)
         self._places: list[_Place] = []
-        self._place_of: dict[int, _Place] = {}
-        self._memberships = Memberships(self.folder)
+        self._memberships = _Memberships(self.folder)
         self._rules: Mapping[str, Any] = {}
         self._tells_losses = self.changes_policy = False
         self._last: Line | None = None
@@ -231,10 +230,6 @@ class Log:
             return False
         return not said.follows or line.number == self._begins
 
-    def __repr__(self) -> str:
-        """What it is."""
-        return f"<Log of {counted(len(self.rounds), 'round')} by {self.header.policy} in {os.fspath(self.folder)!r}>"
-
     def _keep(self, line: Line) -> int:
         """Keep what a line says; the round that it is about, and 0 for none that is in the log."""
         memberships, said = self._memberships, line.content
@@ -246,22 +241,21 @@ class Log:
                 memberships.changes.append(line)
             elif isinstance(said, BegunLine) and self._jumps(line):
                 while self._places and self._places[-1].round > said.round:  # decided, and lost before it was saved
-                    del self._place_of[self._places.pop().round]
+                    self._places.pop()
                 memberships.changes.append(line)
             elif isinstance(said, DecidedLine):
-                capacity = memberships.at(len(memberships.changes)).capacity
+                capacity = memberships.at().capacity
                 chosen = unpack_ints(said.chosen, below=capacity, most=capacity, order="distinct")
                 place = _Place(line, said.round, chosen, len(memberships.changes), self._rules)
                 if self._places and place.round <= self._places[-1].round:
                     raise LogFileError(f"round {place.round} follows round {self._places[-1].round}")
                 self._places.append(place)
-                self._place_of[place.round] = place
                 return place.round
             elif isinstance(said, ToldLine):
                 self._tells_losses |= said.loss is not None or said.signature is not None
-                answer = read_told(said, memberships.at(len(memberships.changes)).capacity)
-                if answer.round in self._place_of:  # else it was decided before the log began
-                    self._place_of[answer.round].answer(answer)
+                answer = read_told(said, memberships.at().capacity)
+                if (number := self._number_of(answer.round)) >= 0:  # else it was decided before the log began
+                    self._places[number].answer(answer)
                     return answer.round
         except LogFileError as error:
             raise LogFileError(f"line {line.number}: {error}") from error
@@ -280,25 +274,30 @@ class Log:
     @property
     def ids(self) -> list[ClientId | None]:
         """Id of each slot at the end of the log; None for one that is free."""
-        return self._ids_after(len(self._memberships.changes))
+        return self._ids_after(None)
 
     def ids_at(self, round: int) -> list[ClientId | None]:
         """Id of each slot in a round."""
-        return self._ids_after(self._place(round).changes)
+        return self._ids_after(self.memberships_at(round))
 
-    def _ids_after(self, changes: int) -> list[ClientId | None]:
+    def _ids_after(self, changes: int | None) -> list[ClientId | None]:
         members = self._memberships.at(changes)
         return [*members.ids, *[None] * (members.capacity - len(members.ids))]
 
     def memberships_at(self, round: int) -> int:
         """How many times clients had joined or left before a round: where it is the same, so are :meth:`ids_at`."""
-        return self._place_of[round].changes
+        return self._places[self._place(round)].changes
 
-    def _place(self, round: int) -> _Place:
-        if round not in self._place_of:
+    def _number_of(self, round: int) -> int:
+        """How many rounds are before one; -1 if the log has none of this number."""
+        number = bisect.bisect_left(self._places, round, key=lambda place: place.round)
+        return number if self._places[number : number + 1] and self._places[number].round == round else -1
+
+    def _place(self, round: int) -> int:
+        if (number := self._number_of(round)) < 0:
             known = f"{self._places[0].round}..{self._places[-1].round}" if self._places else "none"
             raise UnknownNameError(f"round {round} is not in the log; expected one of {known}")
-        return self._place_of[round]
+        return number
 
     def find(self, round: int) -> LoggedRound:
         """A round by its number.
@@ -306,18 +305,15 @@ class Log:
         Raises:
             UnknownNameError: If the log has no such round.
         """
-        return self.rounds[self._places.index(self._place(round))]
+        return self.rounds[self._place(round)]
 
-    def selector(
-        self, policy: AnyPolicy, *, observers: Iterable[Observer] = (), **options: Unpack[Options]
-    ) -> Selector:
+    def selector(self, policy: AnyPolicy, *, observers: Iterable[Observer] = ()) -> Selector:
         """Rebuild the selector that wrote the log: its next decisions equal those of the original.
 
         Args:
             policy: The policy; a log never says which code to run.
             observers: As for :class:`~fedroster.Selector`; with a :class:`~fedroster.Record` of the same folder it goes
                 on in the same log.
-            **options: What holds from now on, as for :meth:`~fedroster.Selector.load`.
 
         Raises:
             LogFileError: If the log is of another policy, of a simulation, or its lines lead to another state than they
@@ -331,13 +327,13 @@ class Log:
         if not isinstance(following.books, Selector):
             raise LogFileError("no line of the log says which policy decides")
         place = {"line": self.num_lines, "digest": self.head, "log": name_of_log(self.folder)}
-        return go_on(following.books, observers, place, said(options))
+        return go_on(following.books, observers, place, {})
 
 
 class _LoggedRounds(Sequence[LoggedRound]):
     """Rounds that are read when they are asked for; cheapest one after the other."""
 
-    def __init__(self, places: list[_Place], memberships: Memberships) -> None:
+    def __init__(self, places: list[_Place], memberships: _Memberships) -> None:
         self._places, self._memberships = places, memberships
 
     def __len__(self) -> int:
@@ -347,9 +343,8 @@ class _LoggedRounds(Sequence[LoggedRound]):
         if isinstance(index, slice):
             return _LoggedRounds(self._places[index], self._memberships)
         place = self._places[index]
-        with place.file.open("rb") as stream:
-            stream.seek(place.offset)
-            line = parse(stream.readline(LONGEST_LINE).rstrip(b"\n"), place.file, place.offset)
+        offset, text, _ = next(raw_lines(place.file, place.offset), (place.offset, b"", False))
+        line = parse(text, place.file, offset)
         members = self._memberships.at(place.changes)
         decided = event_of(line.content, members)
         if line.number != place.line or not isinstance(decided, Decided):
