@@ -31,7 +31,7 @@ def test_what_is_in_range_is_kept():
     made = More(share=1, count=3, gap=0.0, percent=100.0, weights=(0.0, 2.0), kind="other", flag=False, extra=1.0)
     assert (made.share, made.gap, made.weights, made.extra) == (1, 0.0, (0.0, 2.0), 1.0)
     assert More().gap is None
-    assert not More(flag=np.bool_(False), count=np.int64(2)).flag
+    assert not More(flag=np.bool_(False), count=np.int64(2), share=np.float32(0.5)).flag
 
 
 @pytest.mark.parametrize(
@@ -40,8 +40,13 @@ def test_what_is_in_range_is_kept():
         ({"share": 1.5}, r"share is 1.5; expected a finite number >= 0 and <= 1 .1.5 % is 0.015.$"),
         ({"share": float("nan")}, "share is nan"),
         ({"share": True}, "share is True"),
+        ({"share": "1"}, "share is '1'"),
+        ({"share": None}, "share is None"),
+        ({"gap": 1j}, "gap is 1j"),
+        ({"gap": float("inf")}, "gap is inf"),
         ({"count": 0}, r"count is 0; expected an integer >= 1$"),
         ({"count": 1.0}, "count is 1.0; expected an integer"),
+        ({"count": True}, "count is True; expected an integer"),
         ({"gap": -1.0}, r"gap is -1.0; expected a finite number >= 0$"),
         ({"percent": 0.0}, r"percent is 0.0; expected a finite number <= 100 and > 0$"),
         ({"weights": (1.0, -2.0)}, r"an entry of weights is -2.0; expected a finite number >= 0$"),

@@ -27,6 +27,7 @@ from fedroster.core.state import (
     write_atomically,
     write_text_atomically,
 )
+from fedroster.testing.values import same_arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +58,8 @@ def state_of(num, offset=0.0):
 
 
 def assert_same(left, right):
-    assert type(left) is type(right)
-    for field in dataclasses.fields(left):
-        a, b = getattr(left, field.name), getattr(right, field.name)
-        if dataclasses.is_dataclass(a):
-            assert_same(a, b)
-        else:
-            assert type(a) is type(b)
-            np.testing.assert_array_equal(a, b)
+    assert repr(left) == repr(right)  # arrays and numbers of one type, in dataclasses of one type
+    assert same_arrays(pack(left), pack(right))
 
 
 def test_pack_names_nested_arrays_and_unpack_undoes_it():
@@ -252,17 +247,11 @@ def test_the_old_file_survives(tmp_path, monkeypatch, error, place):
     assert load_arrays(file, kind="simulation")[1]["round"] == 7
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"No such file or directory: '.*/none/page.html'"):
+def test_texts_are_written_as_utf_8_where_there_is_a_folder(tmp_path):
+    write_text_atomically(tmp_path / "page.html", "Zürich β\n")
+    assert (tmp_path / "page.html").read_bytes() == "Zürich β\n".encode()
+    with pytest.raises(FileNotFoundError, match=r"none/page.html"):
         write_text_atomically(tmp_path / "none" / "page.html", "x")
-
-
-def test_texts_are_written_as_utf_8(tmp_path):
-    file = tmp_path / "page.html"
-    write_text_atomically(file, "Zürich β\n")
-    assert file.read_bytes() == "Zürich β\n".encode()
-    write_text_atomically(file, "again")
-    assert file.read_text() == "again"
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o027])
@@ -304,22 +293,15 @@ class Settings:
     ("kept", "given", "same"),
     [
         (Settings(20), Settings(20.0), True),
-        (Settings(20.0), Settings(20), True),
         (Settings((1, 2.0)), Settings((1.0, 2)), True),
         (Settings(-3.0), Settings(-3), True),
-        (Settings(20), Settings(2), False),
         (Settings(20.0), Settings(20.01), False),
         (Settings(1.5), Settings(1), False),
         (Settings("data-1.0"), Settings("data-1"), False),
-        (Settings("data/1.0/x"), Settings("data/1/x"), False),
         (Settings("1.0"), Settings("1"), False),
-        (Settings("1.0"), Settings(1), False),
         (Settings(True), Settings(1.0), False),
     ],
 )
 def test_a_label_is_that_of_equal_values(kept, given, same):
     assert is_label_of(repr(kept), given) is same
-
-
-def test_no_label_is_nobodys():
-    assert not is_label_of(None, Settings(1))
+    assert not is_label_of(None, given)

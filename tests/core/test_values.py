@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from fedroster.core import errors, parallel
-from fedroster.core.checks import check_number
 from fedroster.core.errors import (
     ConfigurationError,
     FedrosterError,
@@ -27,7 +26,6 @@ from fedroster.core.problem import (
     check_selection,
 )
 from fedroster.core.protocols import missing_signals, wants_losses
-from fedroster.core.units import dbm_to_w
 from fedroster.policies import COCS, E3CS, OptimalClientSampling, Uniform
 
 SPEC = ProblemSpec(num_clients=3, cohort_size=2, num_features=2)
@@ -70,38 +68,10 @@ def test_missing_dependencies_say_what_to_install(monkeypatch, tmp_path):
     assert "fedroster" not in said
 
 
-def test_check_number():
-    check_number("x", 1, least=1, most=1)
-    check_number("x", np.float32(0.5), above=0.0, below=1.0)
-    check_number("x", np.int64(3))
-    for value, ends, wanted in (
-        (0.0, {"above": 0.0}, "> 0"),
-        (1.0, {"below": 1.0, "least": 0.0}, ">= 0 and < 1"),
-        (-1e-9, {"least": 0.0}, ">= 0"),
-        (2, {"most": 1.5}, "<= 1.5"),
-        (math.nan, {"least": 0.0}, ">= 0"),
-        (True, {"least": 0.0}, ">= 0"),
-        ("1", {"least": 0.0}, ">= 0"),
-        (None, {"least": 0.0}, ">= 0"),
-        (1j, {"least": 0.0}, ">= 0"),
-    ):
-        with pytest.raises(ConfigurationError) as caught:
-            check_number("x", value, **ends)
-        assert str(caught.value) == f"x is {value!r}; expected a finite number {wanted}"
-    with pytest.raises(ConfigurationError, match=r"^x is inf; expected a finite number$"):
-        check_number("x", math.inf)
-
-
-@pytest.mark.parametrize("name", ["num_clients", "cohort_size", "num_features", "num_servers"])
-@pytest.mark.parametrize("value", [0, -1, 1.5, "3", None, True])
-def test_bad_problems(name, value):
-    with pytest.raises(ConfigurationError, match=f"^{name} is .*; expected an integer >= 1"):
-        ProblemSpec(**({"num_clients": 3, "cohort_size": 2, "num_features": 2} | {name: value}))
-
-
-def test_units():
-    assert dbm_to_w(30.0) == 1.0
-    assert dbm_to_w(23.0) == pytest.approx(0.19952623, rel=1e-7)
+@pytest.mark.parametrize("wrong", [{"num_clients": 0}, {"num_features": 10_001}, {"num_servers": 2**31}])
+def test_bad_problems(wrong):
+    with pytest.raises(ConfigurationError, match="expected an integer"):
+        replace(SPEC, **wrong)
 
 
 def test_good_contexts_pass():

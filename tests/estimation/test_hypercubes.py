@@ -132,16 +132,10 @@ class TestCounting:
         state = count_successes(count_successes(state, *link), *link)
         assert look_up(state, *link) == (1, 1)
 
-
-class TestState:
-    def seen(self, num_clients=5):
-        state = hypercubes_init(num_clients, 2, 2, cells_per_axis=3)
-        link = (np.arange(5), ints(0, 1, 0, 1, 0), ints(0, 1, 2, 3, 4))
-        return count_successes(count_selections(state, *link), *link), link
-
     def test_a_forgotten_client_is_a_stranger(self):
-        state, link = self.seen()
-        state = reset(state, hypercubes_init(5, 2, 2, cells_per_axis=3), ints(1, 3))
+        link = (np.arange(5), ints(0, 1, 0, 1, 0), ints(0, 1, 2, 3, 4))
+        state = count_successes(count_selections(self.state(), *link), *link)
+        state = reset(state, self.state(), ints(1, 3))
         assert look_up(state, *link)[0].tolist() == [1, 0, 1, 0, 1]
         state = count_selections(state, ints(1), ints(1), ints(1))
         assert look_up(state, ints(1), ints(1), ints(1)) == (1, 0)

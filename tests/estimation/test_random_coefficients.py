@@ -245,28 +245,17 @@ def test_one_extreme_in_the_first_round(extreme_s):
         assert own[3] < own[ordinary].mean()
 
 
-def test_a_single_observation():
-    state = coefficients_init(3, 3)
-    state = learn(state, np.array([1]), np.array([[1.0, 0.5, 4.0]]), np.array([6.0]), scale_s=np.ones(1), memory=100.0)
+def test_of_a_single_time_every_feature_has_an_equal_part():
+    state, context = coefficients_init(3, 3), np.array([[1.0, 0.5, 4.0]])
+    state = learn(state, np.array([1]), context, np.array([6.0]), scale_s=np.ones(1), memory=100.0)
+    assert state.observations == state.estimate_at == 1
     assert not state.is_known
-    assert (state.coefficients == 0.0).all()
+    assert not state.coefficients.any()
     state = estimate_population(state, scale_s=np.full(3, 6.0))
     assert state.is_known
-    assert state.mean_time_s == 6.0
+    assert (state.mean_time_s, state.estimate_at) == (6.0, 1.1)  # again when there is a tenth more
     assert (state.coefficients > 0.0).all()
-    # Every feature has an equal part in the one time.
-    np.testing.assert_allclose(
-        state.mean * [1.0, 0.5, 4.0], np.full(3, (state.mean * [1.0, 0.5, 4.0]).mean()), rtol=1e-6
-    )
-
-
-def test_when_it_is_estimated():
-    state, _, scale_s = some_history(rounds=1)
-    assert state.observations == 3
-    assert state.observations >= state.estimate_at
-    state = estimate_population(state, scale_s=scale_s)
-    assert state.estimate_at == pytest.approx(3.3)
-    assert state.observations < state.estimate_at
+    np.testing.assert_allclose(state.mean * context[0], np.full(3, state.mean @ context[0] / 3.0), rtol=1e-6)
 
 
 @pytest.mark.parametrize("factor", [1e9, 1e12, 1e40, 1e-12])
