@@ -94,7 +94,8 @@ def choose(
     policy = found.policy.format(beta=beta)
     if policy == _SEEN and number * 0.02 > size:
         policy = f"floor:beta={half}"
-    is_edge, spare = policy.startswith("partial-pooling"), math.ceil(found.spare * size)
+    is_edge = policy.startswith("partial-pooling")
+    spare = math.ceil(found.spare * size)
     code = _CODE.format(
         selector="EdgeSelector" if is_edge else "Selector",
         policy=policy,

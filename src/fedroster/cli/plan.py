@@ -139,7 +139,8 @@ def _draw(found: Plan, wish: Wish, file: Path) -> None:
         for each in found.tried
         if math.isfinite(each.round_s.mean)  # else no round had a cohort
     }
-    x_label, y_label = f"{wish.share:.0%} of the rounds end within, s", "least share of a client, %"
+    x_label = f"{wish.share:.0%} of the rounds end within, s"
+    y_label = "least share of a client, %"
     title = f"Settings; wished: {wish.every_client:.1%} for each client, {wish.rounds_under_s:g} s"
     pareto_figure(points, x_label, y_label, title=title, focus=[*points][:1]).save(file)
 

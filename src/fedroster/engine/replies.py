@@ -220,8 +220,12 @@ class Judge(Generic[T]):
         form: Callable[[T], Form] = lambda reply: None,
     ) -> None:
         """Judge by what a reply's arrays are, before each what was sent for it, by what it counts, and by its form."""
-        self.check, self.sizes, self._usual = check, Sizes(), UsualForm()
-        self._pairs, self._weight, self._form = pairs, weight, form
+        self.check = check
+        self.sizes = Sizes()
+        self._usual = UsualForm()
+        self._pairs = pairs
+        self._weight = weight
+        self._form = form
 
     def flaw(self, sent: T) -> str:
         """What is wrong with a model that is about to be sent; empty for nothing."""

@@ -173,7 +173,9 @@ def report_of(selector: Selector, round_: OpenRound, *, capped_before: int, sway
 
     ``capped_before`` is how many times had been cut before the round, of all members.
     """
-    choice, outcomes, capped = round_.choice, round_.outcomes, np.array([*selector.participation("capped").values()])
+    choice = round_.choice
+    outcomes = round_.outcomes
+    capped = np.array([*selector.participation("capped").values()])
     return RoundReport(
         round=choice.round,
         clients=tuple(choice.clients),

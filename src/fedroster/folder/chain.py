@@ -183,8 +183,12 @@ class Writer:
         Raises:
             LogFileError: If the newest file is damaged beyond a torn last line.
         """
-        self.folder, self._rotate_bytes, self._sync = folder, rotate_bytes, sync
-        self.number, self.digest, self.repaired = 0, FIRST, 0
+        self.folder = folder
+        self._rotate_bytes = rotate_bytes
+        self._sync = sync
+        self.number = 0
+        self.digest = FIRST
+        self.repaired = 0
         self._file: int | None = None
         self._process = os.getpid()
         self._read(files_of(folder))
@@ -248,7 +252,9 @@ class Writer:
         is_new = not file.exists()
         self._file = number = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | BINARY, 0o600)
         found = os.fstat(number)
-        self._path, self._size, self._is_torn = file, found.st_size, False
+        self._path = file
+        self._size = found.st_size
+        self._is_torn = False
         self._day = time.strftime("%Y-%m-%d", time.gmtime(found.st_mtime))
         if is_new:
             sync_folder(self.folder)

@@ -375,7 +375,9 @@ def _read_decided(line: DecidedLine, members: ClientSlots) -> Decided:
 
 
 def _read_asked(line: DecidedLine, members: ClientSlots) -> Asked:
-    capacity, length, budget = members.capacity, line.num_features, line.budget
+    capacity = members.capacity
+    length = line.num_features
+    budget = line.budget
     slot = members.slots()
     if line.asked is not None:
         most = MOST_NUMBERS if line.of_links else capacity

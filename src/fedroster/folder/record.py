@@ -335,7 +335,9 @@ class Record:
         """
         if self._is_closed:
             return
-        self._snapshot, self._reads_all, self._code = snapshot, reads_all, policy_code
+        self._snapshot = snapshot
+        self._reads_all = reads_all
+        self._code = policy_code
         self._know(replace(began, code=code(), contexts=self._contexts, hashed=self._mark))
         self._is_ours = False
         if is_new:
@@ -440,7 +442,9 @@ class Record:
 
     def _begun(self, *, has_start: bool = True, follows: bool = True) -> None:
         """Write which policy decides, and from which state, to which the lines before lead or not."""
-        began, writer, start = self._began, self._writer, None
+        began = self._began
+        writer = self._writer
+        start = None
         if has_start:
             place = {"line": writer.number, "digest": writer.digest, "log": self._log, "begins": not follows}
             start = write_snapshot(self.folder, writer.number, began.of, self._state(place))

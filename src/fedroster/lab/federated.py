@@ -113,8 +113,11 @@ class _Rounds:
     start: TrainingCheckpoint | None
 
     def __post_init__(self) -> None:
-        start, memory, spec = self.start, self.memory, self.spec
-        self._wants_losses, self._wanted = wants_losses(self.policy), signs(self.policy)
+        start = self.start
+        memory = self.memory
+        spec = self.spec
+        self._wants_losses = wants_losses(self.policy)
+        self._wanted = signs(self.policy)
         self._measured = np.empty((3, 0))  # loss before, its square, samples
         self._signature = np.empty((0, 0))
         self.parameters = self.trainer.init(rng=self.streams.at("model")) if start is None else start.parameters
@@ -326,7 +329,8 @@ class _Places(_Rounds):
         found = fresh if self.start is None else self.start.aggregation
         if any(name not in found or found[name].shape[1:] != value.shape[1:] for name, value in fresh.items()):
             raise ConfigurationError("the checkpoint is of training in rounds, or of another model")
-        self._under_way, self._buffer = _part(found, "under-way."), _part(found, "buffer.")
+        self._under_way = _part(found, "under-way.")
+        self._buffer = _part(found, "buffer.")
         self._samples, self._version = found["places.samples"], found["places.version"]
 
     def kept(self) -> dict[str, NDArray[Any]]:
@@ -382,7 +386,8 @@ class _Places(_Rounds):
             direction = weighted_sum(updates, shares * weights)
         scale = count / self.spec.cohort_size
         direction = {name: scale * values for name, values in direction.items()}
-        self.parameters, self.evaluation = self._moved(self.parameters, direction), None
+        self.parameters = self._moved(self.parameters, direction)
+        self.evaluation = None
         self._version += 1
         self._buffer = {name: values[:0] for name, values in buffer.items()}
 

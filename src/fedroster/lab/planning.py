@@ -176,7 +176,9 @@ class _Unfolded:
 
     def __init__(self, network: AnyEnvironment, rounds: int, rules: Mapping[str, Any], seed: int) -> None:
         self.ids = range(network.spec.num_clients)
-        self._network, self._rounds, self._rules = network, rounds, rules
+        self._network = network
+        self._rounds = rounds
+        self._rules = rules
         self._streams = Streams(seed)
         self._state = network.init(rng=self._streams.at("environment-init"))
         self._number, self._now_s = 0, 0.0
@@ -307,10 +309,13 @@ def plan(
         ends = dict.fromkeys((each.spare, each.deadline_s) for each in settings)
         settings = [Setting(policy, *end) for end in ends for policy in only]
     played: dict[tuple[str, int], list[list[PlayedRound]]] = {}
-    screened, refused, total = [], {}, len(settings) + _MOST_CONFIRMED
+    screened = []
+    refused = {}
+    total = len(settings) + _MOST_CONFIRMED
     for number, setting in enumerate(settings):
         progress(number, total, str(setting))
-        key, ending = (setting.policy, setting.spare), RoundEnd(world.cohort_size, setting.deadline_s)
+        key = (setting.policy, setting.spare)
+        ending = RoundEnd(world.cohort_size, setting.deadline_s)
         try:
             if key not in played:
                 free, first = RoundEnd(world.cohort_size, math.inf), max(seeds) + 1
@@ -387,7 +392,10 @@ def _numbers(rounds: Sequence[PlayedRound], num_clients: int, wish: Wish, ending
 
     A round without a cohort has no length.
     """
-    lengths, used, member, chosen = [], np.zeros(num_clients), np.zeros(num_clients), 0
+    lengths = []
+    used = np.zeros(num_clients)
+    member = np.zeros(num_clients)
+    chosen = 0
     for one in rounds:
         length_s, status = (one.length_s, one.status) if ending is None else one.exchanges.end(ending)
         used[one.chosen[status == Status.COMPLETED]] += 1.0

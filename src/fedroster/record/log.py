@@ -99,7 +99,10 @@ class _Place:
 
     def __init__(self, line: Line, round: int, chosen: IntArray, changes: int, rules: Mapping[str, Any]) -> None:
         self.rules = rules
-        self.line, self.file, self.offset, self.changes = line.number, line.file, line.offset, changes
+        self.line = line.number
+        self.file = line.file
+        self.offset = line.offset
+        self.changes = changes
         self.round = round
         self.chosen = chosen.astype(np.int32)
         self.status = np.full(chosen.shape, OPEN, np.uint8)
@@ -181,7 +184,9 @@ class Log:
             LogFileError: If a line is damaged, missing, or not the one that the next one knows.
         """
         self.folder = Path(folder)
-        self.head, self.num_lines, self.torn = FIRST, 0, torn_bytes(self.folder)
+        self.head = FIRST
+        self.num_lines = 0
+        self.torn = torn_bytes(self.folder)
         self._places: list[_Place] = []
         self._memberships = _Memberships(self.folder)
         self._rules: Mapping[str, Any] = {}
@@ -215,7 +220,9 @@ class Log:
                 self.header, self._begins = _header(line), line.number
             elif not begins and (self._jumps(line) or (is_undone and held is None)):
                 return None
-            self._last, self.head, self.num_lines = line, line.digest, line.number
+            self._last = line
+            self.head = line.digest
+            self.num_lines = line.number
             if held is not None and not is_undone:
                 found.add(self._keep(held))
             held = None if is_undone else line
@@ -349,7 +356,9 @@ class _LoggedRounds(Sequence[LoggedRound]):
         decided = event_of(line.content, members)
         if line.number != place.line or not isinstance(decided, Decided):
             raise LogFileError(f"line {place.line} of {place.file.name!r} is another one now: the log was changed")
-        here, asked, contexts = members.here.copy(), decided.asked, None
+        here = members.here.copy()
+        asked = decided.asked
+        contexts = None
         if asked.members is not None:  # a simulation's: which of the joined clients are away
             here &= asked.members
         if asked.known and asked.links is None:

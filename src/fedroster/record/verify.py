@@ -249,7 +249,9 @@ class Following:
 
     def __init__(self, policy: AnyPolicy, folder: Path, *, verify: bool = False) -> None:
         """Begin with nothing; to ``verify``, the policy decides again, and each line is compared with what it says."""
-        self._policy, self._folder, self._verify = policy, folder, verify
+        self._policy = policy
+        self._folder = folder
+        self._verify = verify
         self.before: Callable[[Books, Decided], None] = lambda books, decided: None  # it is booked
         self.books: Books | None = None
         self._members = Members()

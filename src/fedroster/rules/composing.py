@@ -47,9 +47,12 @@ class _Draft:
     """A cohort that is being put together."""
 
     def __init__(self, ask: Ask, context: RoundContext, limits: Limits, rng: Generator) -> None:
-        self._ask, self._rng, self._context = ask, rng, context
+        self._ask = ask
+        self._rng = rng
+        self._context = context
         self._client = np.arange(context.num_links) if context.client is None else context.client
-        self._group, self.priority = limits.group[self._client], limits.priority[self._client]
+        self._group = limits.group[self._client]
+        self.priority = limits.priority[self._client]
         self.free = context.available.copy()  # rows that can still be taken, apart from their group's limit
         self.links = np.zeros(0, np.int64)
         self.drawn: FloatArray | None = None  # of every row, as soon as an answer says it

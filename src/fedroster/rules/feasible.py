@@ -129,7 +129,8 @@ def _rounds_that_cannot_begin(
     parts.append(("least_cohort", "the federation", rules.least_cohort, group.shape[0], int(reach), give))
     ends: dict[int, str] = {}
     for kind, what, least, size, fit, places in parts:
-        needed, has = f"{kind.partition(' ')[0]} = {least}", f"{what} has {counted(size, 'client')}"
+        needed = f"{kind.partition(' ')[0]} = {least}"
+        has = f"{what} has {counted(size, 'client')}"
         if fit < least:
             found[kind] = f"no round can begin: {what} has {counted(fit, 'client')} for one cohort; expected {needed}"
         elif places < least * (1.0 - _ROUNDING):

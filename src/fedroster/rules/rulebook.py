@@ -300,7 +300,8 @@ class RuleBook:
         capacity, round = header["capacity"], header["round"]
         told = header["rules"]
         self.closest = None if told["closest"] is None else whole(told, "closest", 1, round)
-        self.has_forgotten, self.drew_from_all = bool(told["has_forgotten"]), bool(told["drew_from_all"])
+        self.has_forgotten = bool(told["has_forgotten"])
+        self.drew_from_all = bool(told["drew_from_all"])
         clock = np.array(told["clock_s"], np.float64)
         self._clock_s, self._ahead_s = take({"clock_s": clock}, "clock_s", np.float64, (2,), 0).tolist()
         rules = Rules.from_table(header["settings"].get("rules", {}))

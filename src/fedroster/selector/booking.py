@@ -139,7 +139,8 @@ class Views(Named):
         """
         beta, of = promised_rate(self._learner.policy)
         members = self._members
-        chosen, due = members.chosen - members.chosen_before, members.due - members.due_before
+        chosen = members.chosen - members.chosen_before
+        due = members.due - members.due_before
         below = members.here & falls_short(chosen, due, beta=beta if of == "rounds" else 0.0)
         return self._named(np.flatnonzero(below))
 
@@ -351,7 +352,8 @@ class Booking(Views):
         if expects_times(self._learner.policy) and asked.known:
             features = self._guard.believed(asked.slot, asked.rows, asked.available)
         if seen is not asked.available:  # rows are not slots
-            believed, features = features, np.zeros((asked.rows.shape[1], seen.shape[0])).T
+            believed = features
+            features = np.zeros((asked.rows.shape[1], seen.shape[0])).T
             features[asked.slot] = believed
         return RoundContext(number, features, seen & can, places, members=None if here.all() else here)
 

@@ -169,7 +169,8 @@ class Guard:
         """
         client, told_s = told.client, told.exchange_time_s
         if unlearned is not None:
-            told_s, round_s = np.where(np.isin(client, np.array(unlearned, np.int64)), np.nan, told_s), None
+            told_s = np.where(np.isin(client, np.array(unlearned, np.int64)), np.nan, told_s)
+            round_s = None
         timed, once = ~np.isnan(told_s), self._once(waiting)
         again = client[timed & once[client]]
         longest_s = self.cap_s(told_s[timed])
@@ -184,7 +185,8 @@ class Guard:
         learned = replace(told, exchange_time_s=self._with_failures(told.status, time_s, timed, round_s, expected_s))
         once[client] = False
         doubted, factor = self.doubted(once)
-        rescaled, factor = np.append(again, doubted), np.append(np.zeros(again.shape[0]), factor)
+        rescaled = np.append(again, doubted)
+        factor = np.append(np.zeros(again.shape[0]), factor)
         return Judged(learned, cut, time_s[timed], changes, rescaled, factor)
 
     def _once(self, waiting: Callable[[], Mapping[int, IntArray]]) -> BoolArray:
@@ -280,7 +282,9 @@ class Guard:
 
     def book(self, judged: Judged, costs: Mapping[int, float], round: int) -> None:
         """Book what was judged, after it was learned, and what clients cost, by slot, after a round."""
-        slots, client, status = self._slots, judged.learned.client, judged.learned.status
+        slots = self._slots
+        client = judged.learned.client
+        status = judged.learned.status
         slots.mean_s[judged.rescaled] *= judged.factor
         for name, values in judged.changes.items():
             getattr(slots, name)[client] = values

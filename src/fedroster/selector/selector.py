@@ -151,7 +151,9 @@ class Selector(Kept):
             ConfigurationError: If a parameter is out of its range, or the policy needs a simulation, or edge servers.
             InfeasibleError: If the policy's promise cannot be kept for these clients.
         """
-        self._calls, self._files, self._notes = Calls(), SavedFiles(), Notes()
+        self._calls = Calls()
+        self._files = SavedFiles()
+        self._notes = Notes()
         self._observers, self._clock = Observers(observers), clock
         servers = None if self._budgets is None else len(self._budgets)
         self._learner = Learner(

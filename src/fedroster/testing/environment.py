@@ -135,7 +135,8 @@ class EnvironmentContract:
         for other in (self._last, lambda _: np.zeros(0, np.int64)):
             runs = zip(self._rounds(25, self._first), self._rounds(25, other), strict=True)
             for (context, outcome, _), (other_context, other_outcome, _) in runs:
-                left, right = self.exogenous(context, outcome), self.exogenous(other_context, other_outcome)
+                left = self.exogenous(context, outcome)
+                right = self.exogenous(other_context, other_outcome)
                 require("available" in left, "exogenous() must at least hold the availability")
                 for name in left:
                     require(
@@ -154,7 +155,9 @@ class EnvironmentContract:
                 for array in (context.features, context.available, outcome.exchange_time_s, outcome.responds)
             ]
 
-        first, again, other = world(0), world(0), world(1)
+        first = world(0)
+        again = world(0)
+        other = world(1)
         require(first == again, "one seed, two worlds")
         require(first != other, "two seeds, one world")
 

@@ -144,7 +144,9 @@ class PolicyContract:
             feedback = replace(feedback, signature=told[selection.links])
         if not wants_losses(self._policy):
             return feedback
-        loss, spread, known = rng.gamma(4.0, 0.5, context.num_links), rng.random(context.num_links), outcome.responds
+        loss = rng.gamma(4.0, 0.5, context.num_links)
+        spread = rng.random(context.num_links)
+        known = outcome.responds
         known = (known & (rng.random(context.num_links) < 0.8))[selection.links]
         loss, spread = loss[selection.links], spread[selection.links]
         return replace(
@@ -231,7 +233,9 @@ class PolicyContract:
     def test_select_changes_nothing(self) -> None:
         """``select`` and ``weights`` leave state and context as they were, and answer the same question alike."""
         for context, outcome, selection, state in self._seen(20):
-            before, features, available = frozen_pack(state), context.features.copy(), context.available.copy()
+            before = frozen_pack(state)
+            features = context.features.copy()
+            available = context.available.copy()
             again = self._select(state, context, outcome)
             require(same_arrays(before, pack(state)), "select or weights changed the state")
             require(
@@ -291,7 +295,9 @@ class PolicyContract:
 
     def test_what_is_owed_and_expected(self) -> None:
         """``backlog`` and ``expected_times_s``, where a policy has them, change nothing and have a number a client."""
-        spec, policy, state = self.spec(), self._policy, self._play(20)
+        spec = self.spec()
+        policy = self._policy
+        state = self._play(20)
         before = frozen_pack(state)
         if owes(policy):
             owed = policy.backlog(state)

@@ -127,7 +127,8 @@ class Exchange:
                 continue
             del self.open[flight.message_id]
             arrived_s = (max(before_s, flight.sent_s) + self._looked_s) / 2.0
-            flight.reply, flight.time_s = reply, max(arrived_s - flight.sent_s, LEAST_TIME_S)
+            flight.reply = reply
+            flight.time_s = max(arrived_s - flight.sent_s, LEAST_TIME_S)
             arrived.append(flight)
         self._pause_s = _SHORTEST_PAUSE_S if arrived else min(self._pause_s * _GROWTH, _LONGEST_PAUSE_S)
         for flight in arrived:

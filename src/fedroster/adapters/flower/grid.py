@@ -290,7 +290,9 @@ class SelectingGrid(Resumed, Grid):
 
     def _train(self, messages: list[Message], timeout: float | None) -> list[Message]:
         """Play a round: send the chosen nodes a message each, and take replies until it ends."""
-        needs, desk, size = self._needs, self._desk, self.cohort_size
+        needs = self._needs
+        desk = self._desk
+        size = self.cohort_size
         needs.check(self._rules.first or size, messages[0])
         model_bit = _size_bit(messages[0])
         send = partial(self._send, messages=messages, timeout=timeout)

@@ -229,7 +229,8 @@ class Selecting(_Controller):
         try:
             update, wrong = self._check.read(sent, FLModelUtils.from_shareable(client_task.result))
         except Exception as error:  # a result must not be able to end the run
-            update, wrong = Update({}), f"it cannot be read ({type(error).__name__}: {error})"
+            update = Update({})
+            wrong = f"it cannot be read ({type(error).__name__}: {error})"
         held = None if self._check.check is None else (client_task, client_task.result, fl_ctx, update)
         signature = None
         if wrong is None and self._signs is not None:

@@ -28,7 +28,9 @@ class RunCheckpoint(Saveable, Checkpointer):
 
     def __init__(self, *parts: Saveable) -> None:
         """Name what belongs together: model, algorithm, ``SelectedDataset`` and whatever else has a state."""
-        self._parts, self._waits, self._due = parts, False, ""
+        self._parts = parts
+        self._waits = False
+        self._due = ""
 
     def set_checkpointer(self, checkpointer: Checkpointer) -> None:
         """Let the algorithm say when an iteration begins."""

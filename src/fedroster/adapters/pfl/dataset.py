@@ -339,7 +339,9 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
         moment, iterations = whole(header, "moment", 0), whole(header, "iterations", 0)
         last_used = take(arrays, "last_used", np.int64, self._last_used.shape, least=-1, most=iterations)
         self._state = unpack(self._state, arrays, "network.", spec=self._network.spec)
-        self.selector, self.clock_s, self._moment = selector, clock_s, moment
+        self.selector = selector
+        self.clock_s = clock_s
+        self._moment = moment
         self.iterations = self.saved = iterations
         self._last_used = last_used
         self._untold, self.losses = None, {}

@@ -65,7 +65,8 @@ class Contrast:
 
     def shown(self) -> str:
         """Difference, verdict and interval as a cell of a table; ratios near 1 have a digit more."""
-        shown, form = self.difference, ".3f" if abs(self.difference.mean - 1.0) < 0.02 else ".2f"
+        shown = self.difference
+        form = ".3f" if abs(self.difference.mean - 1.0) < 0.02 else ".2f"
         mean, low, high = (
             format(value, form) if self.measure.is_ratio else signed(100.0 * value, ".1f")
             for value in (shown.mean, shown.low, shown.high)

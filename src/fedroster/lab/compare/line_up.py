@@ -135,7 +135,8 @@ def line_up(scenario: str, asked: Asked, *, must_run: bool = True) -> Settings:
     found: list[str] = []
     left_out: dict[str, str] = {}
     for text in (name for part in wanted for name in (catalogue.policies() if part == ALL else (part,))):
-        fitted, is_named = _fitted(text, spec, own, is_given=asked.beta is not None), text in wanted
+        fitted = _fitted(text, spec, own, is_given=asked.beta is not None)
+        is_named = text in wanted
         if is_named:
             make_policy(fitted)  # raises what is wrong in every scenario
         if is_named and must_run:

@@ -114,7 +114,9 @@ class Comparison:
 
         If another that is shown to be better than the reference has a better mean, the sentence says at which price.
         """
-        focus, base, front = self.settings.focus, self.settings.base, self.settings.front_measure
+        focus = self.settings.focus
+        base = self.settings.base
+        front = self.settings.front_measure
         if not base:
             return "", []
         said, numbers = self._against(focus, base)
@@ -145,11 +147,13 @@ class Comparison:
                 why = ": ".join(filter(None, (verdict, test.needed)))
             percent, form, of = (size - 1.0, ".0f", "%") if measure.is_ratio else (size, ".1f", "points")
             value = f"{signed(100.0 * percent, form)} {of}".replace("-", _MINUS)
-            is_better, is_worse = verdict.startswith("better"), verdict.startswith("worse")
+            is_better = verdict.startswith("better")
+            is_worse = verdict.startswith("worse")
             tone = "holds" if is_better else "fails" if is_worse else ""
             numbers.append(Number(value, name, f"{note} of {base}; {why}", tone))
             if measure.said and tone:
-                many, small = f"{value} " * measure.is_ratio, " (small)" * verdict.endswith("small")
+                many = f"{value} " * measure.is_ratio
+                small = " (small)" * verdict.endswith("small")
                 words.append(f"{many.lstrip(f'+{_MINUS}')}{measure.said[is_worse]}{small}")
             elif measure.said and (test is not None or measure.is_ratio):
                 words.append(f"{name} {'undecided' if test is None else verdict}")
@@ -285,7 +289,8 @@ def _lead(found: Comparison) -> Iterable[str]:
         what = f"Federated training, task {settings.task['name']}"
         what += ", with an update memory" * bool(settings.task.get("memory"))
         what += ", in free places (a round is one choice)" * bool(settings.task.get("free_places"))
-    policies, clients = counted(len(settings.policies), "policy"), counted(found.clients["client"].n_unique(), "client")
+    policies = counted(len(settings.policies), "policy")
+    clients = counted(found.clients["client"].n_unique(), "client")
     rounds = counted(settings.rounds, "round")
     yield f"{what}: {policies}, {clients}, {rounds}, {seeds}, scenario {settings.scenario}."
     if len(settings.seeds) < FEWEST:
@@ -302,7 +307,9 @@ def _lead(found: Comparison) -> Iterable[str]:
 
 
 def _sections(found: Comparison, pictures: Mapping[str, Picture]) -> Iterable[Section]:
-    settings, values, summary = found.settings, found.values, found.summary()
+    settings = found.settings
+    values = found.values
+    summary = found.summary()
 
     def shown(*begins: str) -> list[Picture]:
         return [picture for name, picture in pictures.items() if name.startswith(begins)]

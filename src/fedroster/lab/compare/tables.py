@@ -113,7 +113,8 @@ class Settings:
         """Updates as a share of the yardstick's, in all rounds and in the first; none where it does not take part."""
         if self.yardstick not in self.policies:
             return ()
-        name, about = f"share_of_{self.yardstick.replace('-', '_')}", "the same, in the first fifth of the rounds"
+        name = f"share_of_{self.yardstick.replace('-', '_')}"
+        about = "the same, in the first fifth of the rounds"
         whole = f"updates as a share of {self.yardstick}'s with the same seed"
         return (
             Measure(name, f"of {self.yardstick}, %", 100.0, about=whole),

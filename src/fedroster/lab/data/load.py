@@ -253,7 +253,8 @@ def load_dataset(name: str, *, folder: str | os.PathLike[str] | None = None) -> 
         images, labels = read([_content(place / file, md5) for file, md5 in files])
         return np.divide(images, np.float32(255.0)), labels.astype(np.int64)
 
-    files, first_test = list(source.files.items()), len(source.files) - source.num_test_files
+    files = list(source.files.items())
+    first_test = len(source.files) - source.num_test_files
     return Dataset(name, *part(files[:first_test]), *part(files[first_test:]), 10)
 
 

@@ -276,7 +276,8 @@ def intervals(
     ]
     colour = alt.value(PALETTE[0]) if looks is None else colour_of(looks)
     base = alt.Chart().encode(y=alt.Y("label:N", sort=labels, title=None), color=colour)
-    scale, ticks = alt.Scale(zero=False), alt.Axis(tickCount=4 if len(groups) > 1 else 8)
+    scale = alt.Scale(zero=False)
+    ticks = alt.Axis(tickCount=4 if len(groups) > 1 else 8)
     bar = base.mark_rule(strokeWidth=1.6).encode(
         x=alt.X("low:Q", title=None, scale=scale),
         x2="high:Q",
@@ -313,7 +314,9 @@ def narrow(figure: Figure, width: float) -> Figure:
         ConfigurationError: If the width is less than 150 points.
     """
     check_number("width", width, least=150.0)
-    spec, letters, panels = figure.to_dict(), int(width / 6.0), 1
+    spec = figure.to_dict()
+    letters = int(width / 6.0)
+    panels = 1
     inner = spec.get("spec", spec)
     if "layer" not in inner:  # of another package, and no chart of ours
         return figure

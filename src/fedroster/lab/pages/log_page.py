@@ -119,7 +119,8 @@ class View:
             self.counts["lost"][chosen] += sign * np.isin(status, (Status.DROPPED, Status.FAILED))
         self._answered[played.round] = played.status
         # By the server's clock, else the longest answer in time.
-        length_s, expected_s = played.round_s if math.isfinite(played.round_s) else played.used_s, math.nan
+        length_s = played.round_s if math.isfinite(played.round_s) else played.used_s
+        expected_s = math.nan
         if played.expected_s is not None and played.chosen.shape[0]:
             expected_s = float(played.expected_s[played.chosen].max())
         self.lengths[played.round] = length_s, expected_s
@@ -128,7 +129,9 @@ class View:
         size, ends_round = self.log.header.settings.cohort_size, True
         if played.asked.places is not None:
             filled = self._filled + played.chosen.shape[0]
-            ends_round, self._filled, self.has_places = filled >= size, filled % size, True
+            ends_round = filled >= size
+            self._filled = filled % size
+            self.has_places = True
         is_left_in = np.ones(rows.shape[0], np.bool_) if self._of == "rounds" else played.available.copy()
         for reason, slots in played.excluded.items():  # a client that is at work is in the round, and not available
             is_left_in[slots] = reason == "busy" and self._of == "rounds"
@@ -157,7 +160,8 @@ class View:
         order = sorted(range(len(names)), key=lambda one: (not counts["rounds"][one], rate[one], names[one]))
         cells = []
         for one in order:
-            of, share = counts[one], f"{rate[one]:.1%}" if counts["rounds"][one] else "kept out"
+            of = counts[one]
+            share = f"{rate[one]:.1%}" if counts["rounds"][one] else "kept out"
             promise = "" if not promised else "kept" if rate[one] >= promised else "broken" if falls[one] else ""
             cells.append(
                 (
@@ -192,7 +196,9 @@ def page_of(view: View | None, folder: Path, *, trouble: str = "", follows: bool
     """
     why = shlex.join(["fedroster", "log", "why", str(folder)])
     why = f"Read from {folder}. {why} CLIENT ROUND says why a client was chosen, or was not."
-    lead, sections, numbers = [why], list[Section](), list[Number]()
+    lead = [why]
+    sections = list[Section]()
+    numbers = list[Number]()
     if view is not None:
         members, rate = view.members_table()
         least = members.rows[0] if members.rows else ("",) * 4

@@ -92,7 +92,8 @@ _LEGEND = alt.Legend(symbolType="circle", symbolSize=90, symbolStrokeWidth=0, sy
 
 def _ends(found: Sequence[Interval], most: float) -> tuple[float, float]:
     """Ends of an axis that shows intervals as far as the measure goes, from 0 to ``most``."""
-    low, high = min((one.low for one in found), default=0.0), max((one.high for one in found), default=0.0)
+    low = min((one.low for one in found), default=0.0)
+    high = max((one.high for one in found), default=0.0)
     margin = 0.08 * (high - low) or 1.0
     return max(low - margin, 0.0), min(high + margin, most)
 

@@ -226,7 +226,9 @@ def _numbers(rounds: Sequence[PlayedRound]) -> FloatArray:
     mean_s = np.mean([one.length_s for one in rounds if one.chosen.shape[0]] or [math.nan])
     client = np.concatenate([one.chosen for one in rounds])
     at_s = np.repeat([one.at_s for one in rounds], [one.chosen.shape[0] for one in rounds])
-    least, longest_s, end_s = 1.0, 0.0, rounds[-1].at_s + rounds[-1].length_s
+    least = 1.0
+    longest_s = 0.0
+    end_s = rounds[-1].at_s + rounds[-1].length_s
     for each in np.unique(client):
         times_s = np.append(np.sort(at_s[client == each]), end_s)
         longest_s = max(longest_s, float(np.diff(times_s).max()))

@@ -134,7 +134,11 @@ def read_history(log: Log) -> History:
     if not count:
         raise InvalidInputError("the log has no rounds")
     column_of: dict[ClientId, int] = {}
-    columns, width, changes, here, flaw = [], 0, -1, np.zeros(0, np.int64), ""
+    columns = []
+    width = 0
+    changes = -1
+    here = np.zeros(0, np.int64)
+    flaw = ""
     for one in rounds:
         if log.memberships_at(one.round) != changes:
             changes, ids = log.memberships_at(one.round), log.ids_at(one.round)
@@ -248,5 +252,6 @@ def _late_as_dropped(history: History, longest_s: float) -> str:
 
 def _options(header: BegunLine) -> dict[str, Any]:
     """Of what a log's selector was made with, what holds for any policy."""
-    names, settings = ("patience_rounds", "longest_s", "guarded", "longest_absence"), header.settings
+    names = ("patience_rounds", "longest_s", "guarded", "longest_absence")
+    settings = header.settings
     return {name: getattr(settings, name) for name in names} | {"failures": FailureRules(*settings.failures)}

@@ -152,7 +152,9 @@ class Drawn:
 
     def __init__(self, fit: Fit, number: int, rules: Mapping[str, Any] | None) -> None:
         """Begin before the first round of world ``number``."""
-        self._fit, self._history, self._world = fit, fit.history, fit.worlds[number]
+        self._fit = fit
+        self._history = fit.history
+        self._world = fit.worlds[number]
         self._rules = rules
         self.ids = fit.history.ids
         self._rng = Streams(fit.seed).at("replay-world", number)
@@ -175,7 +177,10 @@ class Drawn:
 
     def exchange(self, chosen: IntArray) -> Exchanges:
         """What becomes of the cohort: of clients that the log chose in this round, too, what became of them there."""
-        history, world, index, rng = self._history, self._world, self._round, self._rng
+        history = self._history
+        world = self._world
+        index = self._round
+        rng = self._rng
         mean_s = world.times.means(chosen, self._features[chosen])
         ratio = world.times.scatter(chosen, rng.random(chosen.shape))
         lost_draw, over = rng.random(chosen.shape[0]), rng.random()

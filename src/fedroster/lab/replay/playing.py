@@ -81,7 +81,8 @@ class Exchanges:
         It ends at the update that fills it, at the deadline, or when all that will come has come; that a client dropped
         out is noticed when its answer was due.
         """
-        needed, deadline_s = ending.needed, self.deadline_s if ending.deadline_s is None else ending.deadline_s
+        needed = ending.needed
+        deadline_s = self.deadline_s if ending.deadline_s is None else ending.deadline_s
         status = np.where(self.responds, np.uint8(Status.LATE), np.uint8(Status.DROPPED))
         if not self.time_s.shape[0]:
             return 0.0, status

@@ -40,7 +40,8 @@ def pool_before_relu(graph: fx.GraphModule) -> fx.GraphModule:
 
     The gradients are the same too: where the maximum is positive it is the same element, elsewhere they are zero.
     """
-    pool, pool_back = aten.max_pool2d_with_indices.default, aten.max_pool2d_with_indices_backward.default
+    pool = aten.max_pool2d_with_indices.default
+    pool_back = aten.max_pool2d_with_indices_backward.default
     for relu in list(graph.graph.nodes):
         if not _is_call(relu, aten.relu.default):
             continue

@@ -159,7 +159,9 @@ class ModuleLearner:
     def evaluate(self, row: NDArray[Any]) -> Evaluation:
         """Accuracy and mean cross-entropy on the test images."""
         own = self._tensor(row)
-        correct, loss, at_once = 0, 0.0, _TESTED[self._device.type]
+        correct = 0
+        loss = 0.0
+        at_once = _TESTED[self._device.type]
         for images, labels in zip(self._test_x.split(at_once), self._test_y.split(at_once), strict=True):
             logits = self._model.logits(own, images)
             loss += float(nn.functional.cross_entropy(logits, labels, reduction="sum"))

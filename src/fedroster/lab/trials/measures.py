@@ -217,7 +217,9 @@ class Recorder:
 
     def add(self, played: Round, *, accuracy: float = math.nan, test_loss: float = math.nan, refused: int = 0) -> None:
         """Measure one round; accuracy and loss are NaN where no model was tested after it."""
-        run, row, context = self.run, played.number - 1, played.context
+        run = self.run
+        row = played.number - 1
+        context = played.context
         clients = context.clients_of(played.selection.links)
         before = self._backlog.copy()
         queue_step(self._backlog, beta=self._rate, served=clients, members=context.members)

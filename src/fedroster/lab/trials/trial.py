@@ -164,12 +164,15 @@ class Trial:
             # None yet, gone because another process has finished this run, damaged, or of an older version: begin.
             with suppress(FileNotFoundError, StateFileError, ConfigurationError):
                 start = load_training(conditions.checkpoint, **identity)
-        saved_at, accuracy, test_loss = time.monotonic(), math.nan, math.nan
+        saved_at = time.monotonic()
+        accuracy = math.nan
+        test_loss = math.nan
         if start is not None:
             recorder.restore(start.records)
             conditions.played(start.rounds.round)
             row = start.rounds.round - 1
-            accuracy, test_loss = float(recorder.run.accuracy[row]), float(recorder.run.test_loss[row])
+            accuracy = float(recorder.run.accuracy[row])
+            test_loss = float(recorder.run.test_loss[row])
         for trained in federate(
             policy,
             environment,

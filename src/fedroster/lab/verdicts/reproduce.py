@@ -116,7 +116,9 @@ def reproduce(
     played = finish(trials, folder=folder / "trials", progress=advance, **where)
     left = iter(played)
     finished = {need: [next(left) for _ in own] for need, own in needed.items()}
-    claims, figures, numbers = list[Claim](), dict[str, Figure](), dict[str, Numbers]()
+    claims = list[Claim]()
+    figures = dict[str, Figure]()
+    numbers = dict[str, Numbers]()
     for name, recipe in recipes.items():
         runs = {label: [done.run for done in finished[need]] for label, need in recipe.needs.items()}
         claims += [replace(claim, training=recipe.trains) for claim in recipe.claims(runs)]

@@ -293,7 +293,9 @@ def corrected(chains: Sequence[Sequence[float]], level: float = LEVEL, family: i
     nested = [np.maximum.accumulate(chain).tolist() for chain in chains]
     found: list[list[float]] = [[] for _ in chains]
     times = [0] * len(chains)
-    running, left, stopped = 0.0, max(len(chains), family), 0
+    running = 0.0
+    left = max(len(chains), family)
+    stopped = 0
     for p, place, index in sorted((p, place, index) for index, own in enumerate(nested) for place, p in enumerate(own)):
         running = max(running, min(1.0, p * left))
         if running >= level and not stopped:
