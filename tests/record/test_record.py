@@ -123,8 +123,9 @@ def test_a_round_that_cannot_be_booked_again_is_not_lost(answers, tmp_path):
 
 def test_a_line_that_is_taken_back_when_its_file_is_full_leaves_a_log_that_goes_on(tmp_path, monkeypatch):
     """And that has no gap where the process ends after it."""
-    options = {"cohort_size": 3, "key": b"0123456789abcdef"}
-    selector = Selector.open(tmp_path, POLICY, clients=LETTERS_LIST, **options)
+    options = {"cohort_size": 3, "key": b"0123456789abcdef", "clients": LETTERS_LIST}
+    Selector.open(tmp_path, POLICY, **options).observers[0].close()
+    selector = Selector.open(tmp_path, POLICY, **options)  # whose state is kept
     play(selector, 2)
     with monkeypatch.context() as broken:
         broken.setattr("fedroster.selector.guard.Guard.see", lambda *_: 1 / 0)  # after the line is written
