@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -59,9 +59,8 @@ _DROPOUT = np.uint64(0xD1B54A32D192ED03)
 _S30, _S27, _S31, _S11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
 
 
-@njit(cache=True, nogil=True)
-def _uniform(key, client):
-    """A number in [0, 1) of a client and a key: rounds of SplitMix64, a counter-based generator."""
+def _uniform(key: np.uint64, client: Any) -> Any:
+    """A number in [0, 1) of a client, or of each of an array, and a key: SplitMix64, a counter-based generator."""
     word = np.uint64(client) * _GOLDEN + key
     word = (word ^ (word >> _S30)) * _FIRST
     word = (word ^ (word >> _S27)) * _SECOND
@@ -71,10 +70,7 @@ def _uniform(key, client):
     return ((word ^ (word >> _S31)) >> _S11) * 2.0**-53
 
 
-@njit(cache=True, nogil=True)
-def _exchange(work_s, cold, transfer_s, cold_start_s, noise, key, client):
-    expected_s = work_s + cold_start_s * cold + transfer_s
-    return expected_s, expected_s * (1.0 + noise * (1.0 - 2.0 * _uniform(key, client)))
+_uniform_of = njit(cache=True, nogil=True)(_uniform)
 
 
 @njit(cache=True, nogil=True)
@@ -92,18 +88,13 @@ def _play(
         features[1, n] = cold[n]
         features[2, n] = transfer_s
         upload[n] = upload_bit / bandwidth[i]
-        expected[n], exchange[n] = _exchange(work_s, features[1, n], transfer_s, cold_start_s, noise, key, n)
+        expected[n] = work_s + cold_start_s * features[1, n] + transfer_s
+        exchange[n] = expected[n] * (1.0 + noise * (1.0 - 2.0 * _uniform_of(key, n)))
         available[n] = remaining[n] > 0.0
         stays = exchange[n] <= remaining[n]
         if stays and dropout > 0.0:
-            stays = _uniform(lost, n) >= dropout
+            stays = _uniform_of(lost, n) >= dropout
         responds[n] = stays
-
-
-@njit(cache=True, nogil=True)
-def _replay(client, features, cold_start_s, noise, key, exchange):
-    for i in range(client.shape[0]):
-        _, exchange[i] = _exchange(features[i, 0], features[i, 1], features[i, 2], cold_start_s, noise, key, client[i])
 
 
 def round_key(key: int, round: int) -> np.uint64:
@@ -121,8 +112,8 @@ def exchange_times(
 
     :math:`\theta^* = [1, \tau^s, 1]`; u is a function of the client and the round's key.
     """
-    time_s = np.empty(client.shape[0])
-    _replay(client, features, cold_start_s, noise, key, time_s)
+    expected_s = features[:, 0] + cold_start_s * features[:, 1] + features[:, 2]
+    time_s: FloatArray = expected_s * (1.0 + noise * (1.0 - 2.0 * _uniform(key, client)))
     return time_s
 
 
