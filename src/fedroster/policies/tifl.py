@@ -215,8 +215,8 @@ class TiFL(ForOneServer):
         """Everything but the cohort; its draw comes from the state, so that booking finds the same tier.
 
         Returns:
-            Available rows, whether each is yet to be profiled, their tiers, the tier that is drawn, and the state after
-            the look.
+            Available rows, whether each is yet to be profiled, their ranks (from the drawn tier outwards, the faster
+            neighbour first, without a tier last), the tier that is drawn, and the state after the look.
         """
         rows = np.flatnonzero(context.available)
         client = context.clients_of(rows)
@@ -230,26 +230,20 @@ class TiFL(ForOneServer):
                 weight = weight if weight.any() else otherwise
             rng = Streams(state.seed).at("tier", context.round)
             drawn = int(rng.choice(self.tiers, p=weight / weight.sum()))
-        return rows, fresh, tier, drawn, state
+        rank: IntArray = -2 * np.abs(tier - drawn) + (tier < drawn)
+        rank[tier == _NO_TIER] = -2 * self.tiers - 1
+        rank[fresh] = 1 + self.profile_rounds - state.asked[client[fresh]]
+        return rows, fresh, rank, drawn, state
 
     def select(self, state: TiFLState, context: RoundContext, /, *, rng: Generator) -> Selection:
         """Draw a cohort of the tier."""
-        rows, fresh, tier, drawn, _ = self._plan(state, context)
-        rank = self._rank(state, context.clients_of(rows), fresh, tier, drawn)
+        rows, _, rank, _, _ = self._plan(state, context)
         return Selection(context.round, rows[greatest(rank, context.cohort_size, rng=rng)])
-
-    def _rank(self, state: TiFLState, client: IntArray, fresh: BoolArray, tier: IntArray, drawn: int) -> IntArray:
-        """The order of clients: from the drawn tier outwards, the faster neighbour first; without a tier last."""
-        rank = -2 * np.abs(tier - drawn) + (tier < drawn)
-        rank[tier == _NO_TIER] = -2 * self.tiers - 1
-        rank[fresh] = 1 + self.profile_rounds - state.asked[client[fresh]]
-        return rank
 
     def explain(self, state: TiFLState, context: RoundContext, selection: Selection, client: int, /) -> Because:
         """Whether it is profiled yet, how far its tier is from the drawn one, or chance within a tier."""
-        rows, fresh, tier, drawn, _ = self._plan(state, context)
+        _, fresh, rank, _, _ = self._plan(state, context)
         _, own, chosen = of_client(context, selection, client)
-        rank = self._rank(state, context.clients_of(rows), fresh, tier, drawn)
         cut, chance = cut_for(rank, own, context.cohort_size)
         bound = -math.inf if chosen and cut < 2.0 else 1.0 + self.profile_rounds - max(cut, 1.0)
         limits = turning("chosen", state.asked[client], bound, chosen=chosen, favours="less")
