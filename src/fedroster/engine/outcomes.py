@@ -55,13 +55,20 @@ class Outcomes:
         """
         status: dict[ClientId, Status | None] = {name: how for name, how in self.status.items() if how is not None}
         answered = [name for name, how in self.status.items() if how is not None and how <= Status.LATE]
-        learns_losses, measured = wants_losses(selector.policy), dict[str, Any]()
+        learns_losses = wants_losses(selector.policy)
+        measured = dict[str, Any]()
         for kind in ("signatures", "losses", "squared_losses", "num_samples"):
             asked = answered if learns_losses or kind == "signatures" else ()
             measured[kind] = {name: self.told[name][kind] for name in asked if kind in self.told.get(name, ())} or None
         if status:
-            times_s = {name: self.times_s[name] for name in answered}
-            selector.observe(number, status=status, times_s=times_s, round_s=round_s, again="ignore", **measured)
+            selector.observe(
+                number,
+                status=status,
+                times_s={name: self.times_s[name] for name in answered},
+                round_s=round_s,
+                again="ignore",
+                **measured,
+            )
 
 
 @dataclass(frozen=True, slots=True)
