@@ -123,10 +123,10 @@ def test_no_client_available_is_an_explicit_empty_round():
     with pytest.raises(FeedbackError, match="round 1"):
         selector.observe(1, times_s={})
     assert selector.select({"b": [1.0]}) == Cohort(4, ("b",))
-    nobody = make([])
-    assert nobody.select({}).is_empty
-    nobody.join(["a"])
-    assert nobody.select({"a": [1.0]}) == Cohort(2, ("a",))
+    empty = make([])
+    assert empty.select({}).is_empty
+    empty.join(["a"])
+    assert empty.select({"a": [1.0]}) == Cohort(2, ("a",))
 
 
 def test_an_empty_round_counts_for_the_queues(tmp_path):

@@ -96,7 +96,7 @@ class FakeGrid(Grid):
         self._count = 0
 
     def set_run(self, run) -> None:
-        raise AssertionError("nobody sets another run")
+        raise AssertionError("no caller sets another run")
 
     @property
     def run(self):
