@@ -24,8 +24,8 @@ from fedroster.core.locks import FolderLock
 from fedroster.errors import LogFileError, RoundNotBegunError
 from fedroster.folder.chain import FIRST, files_of
 from fedroster.record import Log, verify
+from fedroster.record.following import Following
 from fedroster.record.simulated import SimulationRecord
-from fedroster.record.verify import Following
 from fedroster.record.why import why
 
 

@@ -286,7 +286,7 @@ def _findings(found: Verified) -> list[str]:
 
 def _decisions(found: Verified) -> list[str]:
     """What deciding again has shown."""
-    from fedroster.record.verify import DIGITS
+    from fedroster.record.following import DIGITS
 
     made_again = f"{found.num_decided:,} of {found.num_rounds:,} were made again"
     if found.unverified:

@@ -138,9 +138,15 @@ class CSUCB(ForOneServer):
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> CSUCBState:
         """No client was chosen yet."""
-        plays, answers, measured = np.zeros((3, spec.num_clients), np.int64)
-        total_s = np.zeros(spec.num_clients)
-        return CSUCBState(self.longest_s, plays, answers, measured, total_s, empty_queues(spec))
+        count = spec.num_clients
+        return CSUCBState(
+            longest_s=self.longest_s,
+            plays=np.zeros(count, np.int64),
+            answers=np.zeros(count, np.int64),
+            measured=np.zeros(count, np.int64),
+            total_s=np.zeros(count),
+            backlog=empty_queues(spec),
+        )
 
     def index(self, state: CSUCBState, client: IntArray, *, round: int, cohort_size: int) -> FloatArray:
         """Index of each of some clients, shape (n,)."""

@@ -119,11 +119,17 @@ class Oort(ForOneServer):
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> OortState:
         """No client is explored yet."""
-        utility, time_s = np.zeros((2, spec.num_clients))
-        last, measured, count = np.zeros((3, spec.num_clients), np.int64)
-        exploited = np.zeros(spec.num_clients, np.bool_)
-        pacer = PacerState(self.percentile, 0.0, 0, 0.0, 0.0)
-        return OortState(pacer, self.exploration, utility, time_s, last, measured, count, exploited)
+        count = spec.num_clients
+        return OortState(
+            utility=np.zeros(count),
+            time_s=np.zeros(count),
+            last=np.zeros(count, np.int64),
+            measured=np.zeros(count, np.int64),
+            count=np.zeros(count, np.int64),
+            exploited=np.zeros(count, np.bool_),
+            exploration=self.exploration,
+            pacer=PacerState(self.percentile, 0.0, 0, 0.0, 0.0),
+        )
 
     def _exploration_after(self, state: OortState, context: RoundContext) -> float:
         """Epsilon of this round; none once every member is explored."""

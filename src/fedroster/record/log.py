@@ -43,7 +43,7 @@ from fedroster.folder.lines import (
     event_of,
     read_told,
 )
-from fedroster.record.verify import Following, members_in
+from fedroster.record.following import Following, members_in
 from fedroster.selector import Selector, go_on
 from fedroster.selector.members import Members
 

@@ -19,8 +19,8 @@ from fedroster.core.state import as_labelled
 from fedroster.folder.chain import files_of, first_line_of, lines_of, newest_start, standing
 from fedroster.folder.events import BegunLine, Decided
 from fedroster.folder.lines import OPEN, DecidedLine
+from fedroster.record.following import Books, Following
 from fedroster.record.log import Log, LoggedRound
-from fedroster.record.verify import Books, Following
 from fedroster.rules.rules import Lists, Rules
 
 _ENDED = {

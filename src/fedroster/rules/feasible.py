@@ -43,7 +43,8 @@ def paces(rules: Rules, round_s: float | None = None) -> dict[str, tuple[float, 
     if every > 1:
         found["least_separation"] = 1.0 / every, f"lets a client take part in 1 of {every}"
     if most is not None and isinstance(rules.window, int):
-        found["most_per_window"] = (rate := most / rules.window), f"in {rules.window} rounds is a rate of {rate:g}"
+        rate = most / rules.window
+        found["most_per_window"] = rate, f"in {rules.window} rounds is a rate of {rate:g}"
     if round_s is not None:
         where = f"where a round takes {round_s:g} s"
         if rules.least_separation_s:

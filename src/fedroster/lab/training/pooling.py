@@ -48,10 +48,7 @@ def add_pooled_gradient(
                 total = d_weight[c, r]
                 q = 0
                 while q + 4 <= count:  # four at a time: one load and one store of the total
-                    g0 = value[q]
-                    g1 = value[q + 1]
-                    g2 = value[q + 2]
-                    g3 = value[q + 3]
+                    g0, g1, g2, g3 = value[q], value[q + 1], value[q + 2], value[q + 3]
                     x0 = x[first + start[q] : first + start[q] + length]
                     x1 = x[first + start[q + 1] : first + start[q + 1] + length]
                     x2 = x[first + start[q + 2] : first + start[q + 2] + length]

@@ -28,21 +28,11 @@ def _logits(weight, bias, images, batch, out):
     zero = np.float32(0.0)
     i = 0
     while i + 4 <= size:
-        x0 = images[batch[i]]
-        x1 = images[batch[i + 1]]
-        x2 = images[batch[i + 2]]
-        x3 = images[batch[i + 3]]
+        x0, x1, x2, x3 = images[batch[i]], images[batch[i + 1]], images[batch[i + 2]], images[batch[i + 3]]
         k = 0
         while k + 2 <= classes:
             v, w = weight[k], weight[k + 1]
-            a0 = zero
-            a1 = zero
-            a2 = zero
-            a3 = zero
-            b0 = zero
-            b1 = zero
-            b2 = zero
-            b3 = zero
+            a0, a1, a2, a3, b0, b1, b2, b3 = zero, zero, zero, zero, zero, zero, zero, zero
             for j in range(pixels):
                 a0 += x0[j] * v[j]
                 a1 += x1[j] * v[j]
@@ -83,23 +73,11 @@ def _subtract_products(weight, images, batch, errors):
     size, (classes, pixels) = batch.shape[0], weight.shape
     i = 0
     while i + 8 <= size:
-        x0 = images[batch[i]]
-        x1 = images[batch[i + 1]]
-        x2 = images[batch[i + 2]]
-        x3 = images[batch[i + 3]]
-        x4 = images[batch[i + 4]]
-        x5 = images[batch[i + 5]]
-        x6 = images[batch[i + 6]]
-        x7 = images[batch[i + 7]]
+        x0, x1, x2, x3 = images[batch[i]], images[batch[i + 1]], images[batch[i + 2]], images[batch[i + 3]]
+        x4, x5, x6, x7 = images[batch[i + 4]], images[batch[i + 5]], images[batch[i + 6]], images[batch[i + 7]]
         for k in range(classes):
-            e0 = errors[i, k]
-            e1 = errors[i + 1, k]
-            e2 = errors[i + 2, k]
-            e3 = errors[i + 3, k]
-            e4 = errors[i + 4, k]
-            e5 = errors[i + 5, k]
-            e6 = errors[i + 6, k]
-            e7 = errors[i + 7, k]
+            e0, e1, e2, e3 = errors[i, k], errors[i + 1, k], errors[i + 2, k], errors[i + 3, k]
+            e4, e5, e6, e7 = errors[i + 4, k], errors[i + 5, k], errors[i + 6, k], errors[i + 7, k]
             w = weight[k]
             for j in range(pixels):
                 w[j] -= ((e0 * x0[j] + e1 * x1[j]) + (e2 * x2[j] + e3 * x3[j])) + (
